@@ -20,6 +20,7 @@ Graph with_loss(Value loss) {
   require(loss.type().elements() == 1, "TrainStep: the loss must have one element, got ", loss.type());
   Graph graph = source;
   graph.output(training::loss_name, graph.value(loss.id()));
+  graph.remake_by(source.remake());  // which makes the loss an output by itself
   return graph;
 }
 

@@ -81,7 +81,7 @@ Model model_of(const SafetensorsHeader& file, std::string_view prefix) {
     made = make_model(model->second, config == metadata.end() ? "{}" : std::string_view(config->second));
     const auto normalization = metadata.find("normalization");
     if (normalization != metadata.end()) made = with_normalization(std::move(made), normalization->second);
-    made.build(Scope(graph), graph.input("input", made.ample_input()));
+    made.add_to(Scope(graph), made.ample_input());
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
     const std::vector<std::string> names = model_names();

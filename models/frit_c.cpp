@@ -79,7 +79,12 @@ void set_type(frit_type& type, DType dtype, const Shape& shape) {
 std::unique_ptr<frit_model> load(const char* path, std::string_view device, std::string_view precision) {
   const bool known = precision == "f32" || precision == "f64" || precision == "f16" || precision == "bf16";
   require(known, "precision: expected f32, f64, f16 or bf16, got \"", printable(precision), '"');
-  return std::unique_ptr<frit_model>(new frit_model{Predictor(path, {Device::parse(device), parse_dtype(precision)})});
+  auto model = std::unique_ptr<frit_model>(new frit_model{Predictor(path, {Device::parse(device), parse_dtype(precision)})});
+  const Model& of = model->predict.model();
+  std::string others;
+  for (const Model::SideInput& side : of.side_inputs) others += concat(others.empty() ? "\"" : ", \"", printable(side.name), '"');
+  require(others.empty(), of.name, " reads ", others, " besides its image: the C interface is for models that read an image alone");
+  return model;
 }
 
 }  // namespace

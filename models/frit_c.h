@@ -47,9 +47,9 @@ const char* frit_last_error(void);
 /// Threads that the CPU computes with, of the whole process; the default is one for each core.
 frit_status frit_set_threads(int32_t count);
 
-/// Reads a checkpoint that frit wrote. `device` is "auto", "cpu", "cuda" or "cuda:N"; a null pointer means "auto". `precision` is "f32",
-/// "f64", or "f16" or "bf16", in which activations are then stored; a null pointer means "f32". The result is given back to
-/// frit_model_free.
+/// Reads a checkpoint that frit wrote, of a model that reads an image and nothing else; of several outputs the first one counts. `device`
+/// is "auto", "cpu", "cuda" or "cuda:N"; a null pointer means "auto". `precision` is "f32", "f64", or "f16" or "bf16", in which activations
+/// are then stored; a null pointer means "f32". The result is given back to frit_model_free.
 frit_status frit_model_load(const char* path, const char* device, const char* precision, frit_model** model);
 /// A null pointer is left alone.
 void frit_model_free(frit_model* model);

@@ -1,8 +1,11 @@
 #include "frit/models/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <set>
 
+#include "frit/core/names.h"
 #include "frit/core/text.h"
 #include "frit/models/networks/convnext_tiny.h"
 #include "frit/models/networks/mobilenet_v2.h"
@@ -39,8 +42,8 @@ struct Entry {
   MakeModel make;
 };
 
-template <class Config>
-Entry entry(const char* name, Value (*build)(const Scope&, Value, const Config&), Model (*describe)(const Config&)) {
+template <class Config, class Output, class Input>
+Entry entry(const char* name, Output (*build)(const Scope&, Input, const Config&), Model (*describe)(const Config&)) {
   return {name, configurable(name, build, describe)};
 }
 
@@ -85,6 +88,7 @@ std::vector<Entry> own_models() {
                       Model model = described(c.in_channels, c.image_size, 1, c.image_size);
                       model.small_config = R"({"channels": [8, 16], "base": 8, "image_size": [4, 6]})";
                       model.image_size = c.image_size;
+                      if (c.time_input) model.side_inputs = {{"time", {c.base}}};
                       return model;
                     }),
       entry<UNet3d>("unet3d", unet3d,
@@ -126,7 +130,7 @@ std::string refusal(const Model& model, std::int64_t batch, const Dims& image) {
   for (const std::int64_t size : image) shape.push_back(size);
   try {
     Graph graph;
-    model.build(Scope(graph), graph.input("input", shape));
+    model.add_to(Scope(graph), shape);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
     return error.what();
@@ -137,9 +141,26 @@ std::string refusal(const Model& model, std::int64_t batch, const Dims& image) {
 /// An image that no sensible configuration finds too small.
 Dims ample_image(const Model& model) { return model.image_size.empty() ? Dims::filled(model.image_rank, 512) : model.image_size; }
 
+/// Each input, output and target has one name, as a graph and a file want it.
+void check_names(const Model& model) {
+  std::set<std::string> names = {"input", "output", "target", "loss"};
+  const auto take = [&](const std::string& name) {
+    const bool free = !name.empty() && !name.starts_with("target.") && names.insert(name).second;
+    require(free, model.name, ": an input or output cannot be called \"", printable(name),
+            "\": the name is another's, or a target's, or empty");
+  };
+  for (const Model::SideInput& side : model.side_inputs) take(side.name);
+  for (const Model::Head& head : model.heads) {
+    take(head.name);
+    require(std::isfinite(head.weight) && head.weight >= 0, model.name, ": the weight of \"", printable(head.name),
+            "\": expected 0 or more, got ", head.weight);
+  }
+}
+
 /// Under its name, if it can run.
 Model checked(Model model, const std::string& name) {
   model.name = name;
+  check_names(model);
   const Shape &small = model.small_input, &full = model.full_input;
   require(small.rank() >= 3 && full.rank() == small.rank(), name, ": a model needs small_input and full_input, (N, C, ...), got ", small,
           " and ", full);
@@ -204,23 +225,76 @@ std::vector<std::string> model_names() {
   return names;
 }
 
+std::map<std::string, TensorType> tensor_types(const std::map<std::string, Tensor>& tensors) {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, tensor] : tensors) types[name] = {tensor.dtype(), tensor.shape()};
+  return types;
+}
+
 Graph forward_graph(const Model& model, const Shape& input, DType dtype) {
   Graph graph;
-  graph.output("output", model.build(Scope(graph, "", dtype), graph.input("input", input, dtype)));
+  const NamedValues outputs = model.add_to(Scope(graph, "", dtype), input);
+  graph.output("output", outputs.at("output"));
+  for (const Model::Head& head : model.heads) graph.output(head.name, outputs.at(head.name));
   if (!model.follows_shapes) {
     graph.remake_by([=](const auto& inputs) { return forward_graph(model, inputs.at("input").shape, dtype); });
   }
   return graph;
 }
 
-Shape Model::target_shape(const Shape& output) const {
-  if (!has_classes()) return output;
-  const int rank = task == Task::classification ? 2 : image_rank + 2;
-  require(output.rank() == rank, name, ": the output of ", task == Task::classification ? "a classifier" : "a segmentation", " has rank ",
-          rank, ", got ", output);
+std::vector<Model::Head> Model::learnt() const {
+  std::vector<Head> learnt = {{"output", task}};
+  for (const Head& head : heads) {
+    if (head.weight > 0) learnt.push_back(head);
+  }
+  return learnt;
+}
+
+std::vector<std::string> Model::data_fields() const {
+  std::vector<std::string> fields = {"input", "target"};
+  for (const SideInput& side : side_inputs) fields.push_back(side.name);
+  for (const Head& head : heads) {
+    if (head.weight > 0) fields.push_back(head.target());
+  }
+  return fields;
+}
+
+Shape Model::target_shape(const Head& head, const Shape& output) const {
+  if (!head.has_classes()) return output;
+  const bool classifies = head.task == Task::classification;
+  const int rank = classifies ? 2 : image_rank + 2;
+  require(output.rank() == rank, name, ": the ", head.name == "output" ? "output" : concat("output \"", head.name, '"'), " of ",
+          classifies ? "a classifier" : "a segmentation", " has rank ", rank, ", got ", output);
   Shape target = output;
   target.erase(1);
   return target;
+}
+
+Shape Model::side_shape(const SideInput& side, const Shape& input) const {
+  Shape shape = side.shape;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const int from = axis + input.rank() - shape.rank();
+    if (shape[axis] >= 0) continue;
+    require(from >= 2, name, ": the image has no axis for that of the side input \"", side.name, "\", of ", shape);
+    shape[axis] = input[from];
+  }
+  shape.insert(0, input[0]);
+  return shape;
+}
+
+NamedValues Model::add_to(const Scope& scope, const Shape& input) const {
+  Graph& graph = scope.graph();
+  NamedValues inputs = {{"input", graph.input("input", input, scope.dtype())}};
+  for (const SideInput& side : side_inputs) {
+    inputs[side.name] = graph.input(side.name, side_shape(side, input), is_floating(side.dtype) ? scope.dtype() : side.dtype);
+  }
+  NamedValues outputs = build(scope, inputs);
+  std::vector<std::string> expected = {"output"}, found;
+  for (const Head& head : heads) expected.push_back(head.name);
+  for (const auto& [output, value] : outputs) found.push_back(output);
+  if (const std::string fault = difference(expected, found); !fault.empty())
+    fail(ErrorKind::argument, "the outputs of ", name, ": ", fault);
+  return outputs;
 }
 
 Shape Model::ample_input() const {
@@ -249,6 +323,25 @@ void Model::check_input(const Shape& shape) const {
   const bool small = !std::equal(least.begin(), least.end(), image.begin(), std::less_equal());
   const std::string need = small ? concat("the image needs at least ", least, ", got ", image, ": ") : "";
   fail(ErrorKind::format, "input of model \"", name, "\": ", need, reason);
+}
+
+void Model::check_side_inputs(const std::map<std::string, TensorType>& given) const {
+  std::vector<std::string> inputs = {"input"}, found;
+  for (const SideInput& side : side_inputs) inputs.push_back(side.name);
+  for (const auto& [name_of_it, type] : given) {
+    const bool is_target = name_of_it == "target" || name_of_it.starts_with("target.");
+    if (!is_target) found.push_back(name_of_it);
+  }
+  std::string faults = difference(inputs, found);
+  const auto image = given.find("input");
+  for (const SideInput& side : side_inputs) {
+    const auto place = given.find(side.name);
+    if (place == given.end() || image == given.end() || image->second.shape.rank() == 0) continue;
+    const TensorType wanted = {side.dtype, side_shape(side, image->second.shape)};
+    const bool fits = place->second.shape == wanted.shape && (is_floating(wanted.dtype) || !is_floating(place->second.dtype));
+    if (!fits) faults += concat(faults.empty() ? "\"" : "; \"", side.name, "\": expected ", wanted, ", got ", place->second);
+  }
+  if (!faults.empty()) fail(ErrorKind::format, "inputs of model \"", name, "\": ", faults);
 }
 
 }  // namespace frit

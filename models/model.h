@@ -1,8 +1,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "frit/core/fields.h"
@@ -18,32 +20,68 @@ struct Model {
     segmentation     ///< cross entropy of logits (N, classes, image axes) against class indices (N, image axes)
   };
 
+  /// What the network reads besides its image.
+  struct SideInput {
+    std::string name;          ///< in the graph and in the data
+    Shape shape;               ///< of one example; -1: as long as the image is along that axis, counted from the last
+    DType dtype = DType::f32;  ///< floating: what the parameters are of; integers: this
+  };
+
+  /// What the network gives.
+  struct Head {
+    std::string name;  ///< of the output
+    Task task = Task::regression;
+    double weight = 1;  ///< of its loss in the sum; 0: it is given, but not learnt, and has no target
+
+    bool has_classes() const { return task != Task::regression; }
+    /// Its name in the data: "target" of "output", otherwise "target.NAME".
+    std::string target() const { return name == "output" ? "target" : "target." + name; }
+  };
+
   std::string name = {};
   std::string config = "{}";       ///< JSON object with every field
   std::string normalization = {};  ///< of the input, which `build` applies: what with_normalization() was given, as JSON; empty for none
-  Task task = Task::regression;
+  Task task = Task::regression;    ///< of "output"
   std::int64_t in_channels = 0;
   int image_rank = 0;
   Dims image_size = {};             ///< empty: any
   std::string small_config = "{}";  ///< with which it is small enough for a gradient check, and
   Shape small_input = {};           ///< an input for that
   Shape full_input = {};            ///< the input of the published measurements, for a benchmark
-  std::function<Value(const Scope& scope, Value input)> build = {};
+  std::vector<SideInput> side_inputs = {};
+  std::vector<Head> heads = {};  ///< besides "output"
+  /// From its inputs by name, of which the image is "input", to its outputs by name. Most callers want add_to.
+  std::function<NamedValues(const Scope& scope, const NamedValues& inputs)> build = {};
   bool has_parameters = false;  ///< of a file, which variables are initialised with
   bool follows_shapes = true;   ///< its graph for one input's shape is, specialised, the one for another
 
-  /// Whether the targets are class indices.
+  /// Whether the targets of "output" are class indices.
   bool has_classes() const { return task != Task::regression; }
+  /// "output" and the heads that have a weight.
+  std::vector<Head> learnt() const;
+  /// What a data set has for it: "input", "target", the side inputs' names, and the other targets'.
+  std::vector<std::string> data_fields() const;
   /// Of targets for an output of this shape. Throws ErrorKind::argument for an output that is not the task's.
-  Shape target_shape(const Shape& output) const;
+  Shape target_shape(const Head& head, const Shape& output) const;
+  /// Of a batch whose "input" has this shape.
+  Shape side_shape(const SideInput& side, const Shape& input) const;
+  /// Adds the network to the scope's graph, with an input of each name, and returns its outputs by name. Throws ErrorKind::argument for
+  /// other outputs than "output" and the heads, and what `build` throws.
+  NamedValues add_to(const Scope& scope, const Shape& input) const;
   /// An input of one image that `build` takes whatever the configuration is, for a graph that is not run.
   Shape ample_input() const;
   /// Throws ErrorKind::format unless a tensor of this shape can be the input: "expected [N, 3, D, H, W], got ...", or what the
   /// image needs at least.
   void check_input(const Shape& shape) const;
+  /// Throws ErrorKind::format, naming all of them, for inputs that are missing, for side inputs that are not of the shapes that go with
+  /// "input" or have fractions where integers are wanted, and for what is neither an input nor called a target.
+  void check_side_inputs(const std::map<std::string, TensorType>& given) const;
 };
 
-/// The model on "input" gives "output", with parameters of the dtype.
+/// What of some tensors is known before they are computed.
+std::map<std::string, TensorType> tensor_types(const std::map<std::string, Tensor>& tensors);
+
+/// The model on "input" and its side inputs gives "output" and its heads, with parameters of the dtype.
 Graph forward_graph(const Model& model, const Shape& input, DType dtype = DType::f32);
 
 /// What is done to each channel of a model's input before anything else: (x - subtract) / divide. An entry a channel.
@@ -60,15 +98,27 @@ Model with_normalization(Model model, std::string_view json);
 /// The name is set after it, and so are channels and rank, from small_input.
 using MakeModel = std::function<Model(std::string_view config_json)>;
 
-/// Of a network that takes a struct of settings, which lists them in fields() and whose defaults are the configuration "{}". `describe`
-/// says what else is to be known, small_input and full_input at least.
-template <class Config>
-MakeModel configurable(std::string name, Value (*build)(const Scope&, Value, const Config&), Model (*describe)(const Config&)) {
+/// Of a network that takes a struct of settings, which lists them in fields() and whose defaults are the configuration "{}". `build` reads
+/// one Value, or its inputs by name (`const NamedValues&`), and gives one Value, or its outputs by name. `describe` says what else is to be
+/// known, small_input and full_input at least.
+template <class Config, class Output, class Input>
+MakeModel configurable(std::string name, Output (*build)(const Scope&, Input, const Config&), Model (*describe)(const Config&)) {
   return [=](std::string_view json) {
     const auto config = fields_from_json<Config>(json, Config{}, name);
     Model model = describe(config);
     model.config = fields_to_json(config);
-    model.build = [build, config](const Scope& scope, Value input) { return build(scope, input, config); };
+    model.build = [build, config](const Scope& scope, const NamedValues& inputs) -> NamedValues {
+      const auto outputs = [&] {
+        if constexpr (std::is_same_v<Input, Value>)
+          return build(scope, inputs.at("input"), config);
+        else
+          return build(scope, inputs, config);
+      };
+      if constexpr (std::is_same_v<Output, Value>)
+        return {{"output", outputs()}};
+      else
+        return outputs();
+    };
     return model;
   };
 }
@@ -76,8 +126,8 @@ MakeModel configurable(std::string name, Value (*build)(const Scope&, Value, con
 /// Registers a network of one's own: the command line, checkpoints, Predictor and the C interface then know it by its name. To be called
 /// before any of these is used, such as at the start of main. Throws ErrorKind::argument if the name is taken, or could be a file's.
 void add_model(std::string name, MakeModel make);
-template <class Config>
-void add_model(const std::string& name, Value (*build)(const Scope&, Value, const Config&), Model (*describe)(const Config&)) {
+template <class Config, class Output, class Input>
+void add_model(const std::string& name, Output (*build)(const Scope&, Input, const Config&), Model (*describe)(const Config&)) {
   add_model(name, configurable(name, build, describe));
 }
 

@@ -28,8 +28,10 @@ Model with_normalization(Model model, const InputNormalization& n) {
             " must subtract a number and divide by one above 0, got ", n.subtract[c], " and ", n.divide[c]);
   }
   model.normalization = nlohmann::json{{"subtract", n.subtract}, {"divide", n.divide}}.dump();
-  model.build = [build = std::move(model.build), n](const Scope& scope, Value input) {
-    return build(scope, (input - channel_constant(input, n.subtract)) / channel_constant(input, n.divide));
+  model.build = [build = std::move(model.build), n](const Scope& scope, NamedValues inputs) {
+    Value& image = inputs.at("input");
+    image = (image - channel_constant(image, n.subtract)) / channel_constant(image, n.divide);
+    return build(scope, inputs);
   };
   return model;
 }

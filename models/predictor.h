@@ -28,17 +28,22 @@ class Predictor {
   const Model& model() const { return model_; }
   /// Of inputs and outputs: f32, or f64.
   DType dtype() const { return dtype_; }
-  /// Throws ErrorKind::argument unless the model takes inputs (N, C, ...) of this shape.
-  Shape output_shape(const Shape& input);
-  /// The output, on the CPU. The input may lie on any device, and is converted to `dtype()`. Throws ErrorKind::argument as output_shape
-  /// does.
-  Tensor operator()(const Tensor& input);
+  /// Of "output". Throws ErrorKind::argument unless the model takes an "input" (N, C, ...) of this shape.
+  Shape output_shape(const Shape& input) { return output_shapes(input).at("output"); }
+  /// "output", on the CPU, of a model that reads nothing besides its image. The input may lie on any device, and is converted to `dtype()`.
+  /// Throws ErrorKind::argument as output_shape does, and naming the other inputs of a model that has some.
+  Tensor operator()(const Tensor& input) { return (*this)(Bindings{{"input", input}}).at("output"); }
+  /// All outputs by name, likewise, of all inputs by name.
+  Bindings operator()(const Bindings& inputs);
 
  private:
+  using Shapes = std::map<std::string, Shape>;
+  const Shapes& output_shapes(const Shape& input);
+
   Model model_;
   DType dtype_;
-  std::unique_ptr<Program> program_;                    ///< serves all sizes
-  std::map<std::vector<std::int64_t>, Shape> outputs_;  ///< by some of the sizes that were asked for
+  std::unique_ptr<Program> program_;                     ///< serves all sizes
+  std::map<std::vector<std::int64_t>, Shapes> outputs_;  ///< by some of the sizes that were asked for
 };
 
 }  // namespace frit

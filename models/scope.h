@@ -2,12 +2,16 @@
 
 #include <concepts>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "frit/graph/graph.h"
 
 namespace frit {
+
+/// What a network reads, or gives, by name.
+using NamedValues = std::map<std::string, Value>;
 
 /// A place in the tree of parameter names: scope / "conv" names its parameters "conv.weight", "conv.bias".
 class Scope {

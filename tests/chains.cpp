@@ -24,7 +24,7 @@ void add_chain(int number, const Shape& full, const Shape& small, Build build) {
     Model model;
     model.small_input = small;
     model.full_input = full;
-    model.build = build;
+    model.build = [=](const Scope& scope, const NamedValues& inputs) { return NamedValues{{"output", build(scope, inputs.at("input"))}}; };
     return model;
   });
 }

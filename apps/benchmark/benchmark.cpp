@@ -31,8 +31,11 @@ Optimizer optimizer_named(const std::string& name) {
   return name == "adam" ? Optimizer(Adam{}) : Optimizer(AdamW{});
 }
 
-/// Random values for every input of a graph: numbers in [0, 1), or classes below `classes` where it takes integers.
-Bindings random_inputs(const std::map<std::string, TensorType>& types, std::int64_t classes, Device device) {
+/// How many classes the targets of that name have.
+using Classes = std::map<std::string, std::int64_t>;
+
+/// Random values for every input of a graph: numbers in [0, 1); integers are below the number of classes, or 0.
+Bindings random_inputs(const std::map<std::string, TensorType>& types, const Classes& classes, Device device) {
   constexpr std::uint64_t seed = 0;
   Bindings inputs;
   for (const auto& [name, type] : types) {
@@ -41,7 +44,11 @@ Bindings random_inputs(const std::map<std::string, TensorType>& types, std::int6
       fill_uniform(tensor, 0, 1, seed, stream_of(name));
     } else {
       std::uint64_t counter = 0;
-      for (std::int64_t& value : tensor.span<std::int64_t>()) value = philox(seed, stream_of(name), counter++)[0] % classes;
+      const auto known = classes.find(name);
+      const std::int64_t count = known == classes.end() ? 1 : known->second;
+      const Tensor numbers = Tensor::empty(type.shape, DType::i64);
+      for (std::int64_t& value : numbers.span<std::int64_t>()) value = philox(seed, stream_of(name), counter++)[0] % count;
+      copy(tensor, numbers.to(type.dtype));
     }
     inputs[name] = tensor.to(device);
   }
@@ -95,7 +102,7 @@ ModeTimes measure(const std::string& mode, graph::Executable& executable, const 
 ModeTimes measure_forward(const Model& model, const Shape& shape, const Benchmark& bench) {
   Graph graph = graph::for_inference(forward_graph(model, shape, bench.dtype));
   const auto types = input_types(graph);
-  const Bindings inputs = random_inputs(types, 1, bench.device);
+  const Bindings inputs = random_inputs(types, {}, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);
   Program program(std::move(graph), std::make_shared<State>(bench.device), {}, bench.precision);
   return measure("forward", program.compile(types), inputs, bench, before, "output");
@@ -105,12 +112,15 @@ ModeTimes measure_forward(const Model& model, const Shape& shape, const Benchmar
 ModeTimes measure_train(const std::string& mode, const Model& model, const Shape& shape, const Optimizer& optimizer,
                         const Benchmark& bench) {
   Graph graph;
-  const Value loss = add_loss(graph, model, shape, bench.dtype);
-  const std::int64_t classes = model.has_classes() ? forward_graph(model, shape, bench.dtype).output_value("output").dim(1) : 1;
+  const ModelLoss model_loss = add_loss(graph, model, shape, bench.dtype);
+  Classes classes;
+  for (const Model::Head& head : model.learnt()) {
+    if (head.has_classes()) classes[head.target()] = model_loss.outputs.at(head.name).dim(1);
+  }
   const auto types = input_types(graph);
   const Bindings inputs = random_inputs(types, classes, bench.device);
   const std::int64_t before = bytes_in_use(bench.device);
-  TrainStep step(loss, optimizer, bench.device,
+  TrainStep step(model_loss.loss, optimizer, bench.device,
                  {.precision = bench.precision, .communicator = bench.communicator, .sync_batch_norm = bench.sync_batch_norm});
   return measure(mode, step.compile(types), inputs, bench, before, "loss");
 }

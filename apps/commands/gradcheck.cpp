@@ -4,6 +4,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/common/json.h"
+#include "apps/common/model_graph.h"
 #include "apps/common/model_source.h"
 #include "apps/common/options.h"
 #include "apps/common/process.h"
@@ -99,16 +100,17 @@ class Report {
 
 void check_model(const std::string& name, const GradcheckArguments& a, Device device, Report& report) {
   const Model model = make_model(name, make_model(name).small_config);
-  Graph graph;
-  const Value input = graph.input("input", model.small_input, DType::f64);
-  graph.output("output", model.build(Scope(graph, "", DType::f64), input));
+  const Graph graph = forward_graph(model, model.small_input, DType::f64);
   const auto state = std::make_shared<State>(device, a.seed);
   state->prepare(graph);
-  const Tensor values = Tensor::empty(model.small_input, DType::f64);
-  fill_normal(values, 0, 1, a.seed, stream_of("input"));
+  Bindings inputs;  // integers are 0, which any number of classes has
+  for (const auto& [input, type] : input_types(graph)) {
+    inputs[input] = Tensor::zeros(type.shape, type.dtype);
+    if (is_floating(type.dtype)) fill_normal(inputs[input], 0, 1, a.seed, stream_of(input));
+  }
   const GradientCheckOptions options{.mode = a.full ? GradientCheckOptions::Mode::full : GradientCheckOptions::Mode::directional,
                                      .seed = a.seed};
-  for (const GradientCheckResult& result : check_gradients(graph, {{"input", values}}, state, options)) report.add(name, {result, 1});
+  for (const GradientCheckResult& result : check_gradients(graph, inputs, state, options)) report.add(name, {result, 1});
 }
 
 std::vector<GradientCheckResult> check_sample(const ops::Operator& op, const ops::Sample& sample, std::uint64_t seed, Device device) {

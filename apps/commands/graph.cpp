@@ -47,7 +47,7 @@ std::span<const graph::Pass> cleanup_for(const GraphArguments& a) {
 Graph train_graph(const Model& model, const Shape& shape, const GraphArguments& a) {
   constexpr const char* loss = "forward loss";
   Graph graph;
-  graph.output(loss, add_loss(graph, model, shape, a.dtype));
+  graph.output(loss, add_loss(graph, model, shape, a.dtype).loss);
   if (a.gpu) graph = optimized(std::move(graph), a.gpu);
   TrainStep step(graph.output_value(loss), Adam{}, Device::cpu(), {.precision = a.precision});
   return step.compile(input_types(graph)).graph();
@@ -137,7 +137,7 @@ Json schedules_of(const graph::Executable& executable) {
 Json schedules_on(Device device, const Model& model, const Shape& shape, const GraphArguments& a) {
   Graph graph;
   if (a.stage == "train") {
-    const Value loss = add_loss(graph, model, shape, a.dtype);
+    const Value loss = add_loss(graph, model, shape, a.dtype).loss;
     return schedules_of(TrainStep(loss, Adam{}, device, {.precision = a.precision}).compile(input_types(graph)));
   }
   graph = graph::for_inference(forward_graph(model, shape, a.dtype));
@@ -282,7 +282,7 @@ void show(const std::string& stage, const std::string& title, const Graph& graph
 
 void print_lint(const Model& model, const Shape& shape, const GraphArguments& a) {
   Graph graph;
-  graph.output("loss", add_loss(graph, model, shape, a.dtype));
+  graph.output("loss", add_loss(graph, model, shape, a.dtype).loss);
   if (a.json) {
     Json json = Json::array();
     for (const graph::LintFinding& finding : graph::lint(graph, "loss")) {

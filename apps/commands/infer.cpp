@@ -41,7 +41,7 @@ struct InferArguments : InferenceFiles {
 /// Windows of volumes are large: one at a time, unless it is said.
 std::int64_t batch_size(const InferArguments& a) { return a.batch_size.value_or(a.window.empty() ? 64 : 1); }
 
-/// What the model is given of an array of this shape: all of its rows, or windows of its images.
+/// What the model is given of images of this shape: all of its rows, or windows of its images.
 Shape model_input(const InferArguments& a, Shape shape) {
   if (shape.rank() != a.window.rank() + 2) return shape;
   std::copy(a.window.begin(), a.window.end(), shape.begin() + 2);
@@ -75,9 +75,15 @@ void check_arguments(const InferArguments& a) {
   for (const std::string& reference : references(a, a.reference)) FileInput(reference, "a .npy file or a mask");
 }
 
+/// Throws for inputs that the model does not take.
+void check_inputs(const InferArguments& a, const Model& model, const std::map<std::string, TensorType>& types) {
+  model.check_side_inputs(types);
+  model.check_input(model_input(a, types.at(main_input).shape));
+}
+
 /// The forward graph for batches of the job's examples.
 Graph inference_graph(const InferArguments& a, const Model& model, const Job& job) {
-  Shape shape = model_input(a, job.input.shape());
+  Shape shape = model_input(a, job.inputs.at(main_input).shape());
   shape[0] = a.window.empty() ? std::min(shape[0], batch_size(a)) : batch_size(a);
   return graph::for_inference(forward_graph(model, shape, a.dtype));
 }
@@ -117,6 +123,10 @@ void check_model(const InferArguments& a, const Model& model) {
   require(a.window.empty() || a.window.rank() == model.image_rank, "--window ", a.window, ": an image of ", model.name, " has ",
           model.image_rank, " axes");
   if (a.ignore_index) check_ignorable(model);
+  for (const Model::SideInput& side : model.side_inputs) {
+    const bool fixed = std::all_of(side.shape.begin(), side.shape.end(), [](std::int64_t size) { return size >= 0; });
+    require(fixed || a.window.empty(), "--window does not go with \"", printable(side.name), "\", an input as large as the image");
+  }
 }
 
 int run_infer(const InferArguments& a) {
@@ -133,7 +143,7 @@ int run_infer(const InferArguments& a) {
   check_model(a, source.model);
   stages.done("model");
 
-  ArraySource arrays(a, a.dtype, [&](const Shape& shape) { source.model.check_input(model_input(a, shape)); });
+  ArraySource arrays(a, source.model, a.dtype, [&](const auto& types) { check_inputs(a, source.model, types); });
   std::optional<Job> first = arrays.next();
   if (!first) return exit_success;
   stages.done("input");
@@ -147,7 +157,8 @@ int run_infer(const InferArguments& a) {
     return Stages::Stage{"libraries", now - std::exchange(loaded, now)};
   };
   stages.done("plans", libraries());
-  Job sample{.name = first->name, .input = first->input.slice(0, 0, std::min(first->input.dim(0), batch_size(a)))};
+  Job sample{.name = first->name, .inputs = first->inputs};
+  for (auto& [name, tensor] : sample.inputs) tensor = tensor.slice(0, 0, std::min(tensor.dim(0), batch_size(a)));
   if (a.report.timing) inference.complete(sample);
   stages.done("first run", libraries());
 
@@ -176,12 +187,12 @@ void add_infer(CLI::App& app, Action& action) {
       .reads(checkpoint_of);
   add_path(command, "--input", a->input,
            "A .npy file (N,C,...), IDX images, a PNG or JPEG image, a NIfTI volume, a folder of such files, or -: NumPy arrays one after "
-           "another on standard input")
+           "another on standard input. Or a .npz or .safetensors file with \"input\" and the model's other inputs by name")
       .required()
       .reads([a](const std::string&) { return input_files(*a); });
   add_path(command, "--output", a->output,
            "The .npy file to write, for a folder the folder for them, as a.npy of a.png, or -: standard output, an array for each that "
-           "was read")
+           "was read. Or a .safetensors file, which holds all outputs by name")
       .writes([a](const std::string& word) { return partners(*a, word); });
   add_path(command, "--ref", a->reference,
            "What the output should be: a .npy file, or a folder; if it differs, the exit code is 1. Or whole numbers, the classes of each "

@@ -131,14 +131,14 @@ Json checkpoint_json(const std::string& path) {
 /// The parameters of a model, in the order of its building.
 std::vector<std::pair<std::string, TensorType>> parameters_of(const Model& model) {
   Graph graph;
-  model.build(Scope(graph), graph.input("input", model.ample_input()));
+  model.add_to(Scope(graph), model.ample_input());
   std::vector<std::pair<std::string, TensorType>> parameters;
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) parameters.emplace_back(node->name, graph.type(node->outputs[0]));
   return parameters;
 }
 
-const char* task_name(const Model& model) {
-  switch (model.task) {
+const char* task_name(Model::Task task) {
+  switch (task) {
     case Model::Task::classification: return "classification";
     case Model::Task::segmentation: return "segmentation";
     default: return "regression";
@@ -148,7 +148,17 @@ const char* task_name(const Model& model) {
 Json model_json(const Model& model) {
   Json parameters = Json::array();
   for (const auto& [name, type] : parameters_of(model)) parameters.push_back({{"name", name}, {"shape", shape_json(type.shape)}});
-  return {{"model", model.name}, {"config", Json::parse(model.config)}, {"task", task_name(model)}, {"parameters", parameters}};
+  Json sides = Json::array(), heads = Json::array();
+  for (const Model::SideInput& side : model.side_inputs)
+    sides.push_back({{"name", side.name}, {"dtype", name_of(side.dtype)}, {"shape", shape_json(side.shape)}});
+  for (const Model::Head& head : model.heads)
+    heads.push_back({{"name", head.name}, {"task", task_name(head.task)}, {"weight", head.weight}});
+  return {{"model", model.name},
+          {"config", Json::parse(model.config)},
+          {"task", task_name(model.task)},
+          {"side_inputs", sides},
+          {"heads", heads},
+          {"parameters", parameters}};
 }
 
 /// Fit to print, with its quotes as they are: metadata are often JSON.
@@ -179,7 +189,14 @@ int print_checkpoint(const std::string& path) {
 }
 
 int print_model(const Model& model) {
-  std::cout << "model: " << model.name << "\nconfig: " << model.config << "\ntask: " << task_name(model) << "\n\n";
+  std::cout << "model: " << model.name << "\nconfig: " << model.config << "\ntask: " << task_name(model.task) << '\n';
+  for (const Model::SideInput& side : model.side_inputs)
+    std::cout << "side input: " << printable(side.name) << ", " << side.dtype << ' ' << side.shape << " an example\n";
+  for (const Model::Head& head : model.heads) {
+    std::cout << "output: " << printable(head.name) << ", " << (head.weight > 0 ? task_name(head.task) : "not learnt");
+    std::cout << (head.weight > 0 ? concat(", weight ", head.weight, "\n") : "\n");
+  }
+  std::cout << '\n';
   Table parameters({{"parameter"}, {"shape"}, {"elements", Table::Column::right}});
   std::int64_t elements = 0;
   for (const auto& [parameter, type] : parameters_of(model)) {

@@ -57,7 +57,7 @@ std::string name_of_output(const Graph& graph, const graph::Call& call, std::siz
 int run_replay(const ReplayArguments& a) {
   const Device device = a.run.apply();
   Replay replay = read_bundle(a.folder, device);
-  graph::Executable& executable = replay.step.compile(types_of(replay.inputs));
+  graph::Executable& executable = replay.step.compile(tensor_types(replay.inputs));
   const std::int64_t number = replay.step.position().batches + 1;
   if (!a.quiet) std::cerr << replay.model.name << ", step " << number << std::endl;
   std::vector<ValueRange> ranges;

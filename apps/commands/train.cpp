@@ -28,9 +28,9 @@ namespace {
 
 constexpr const char* began_with = "weights";  // in a checkpoint's metadata: what --weights said, empty for fresh parameters
 
-std::shared_ptr<const Dataset> read_validation(const TrainArguments& a) {
-  if (!a.validation.empty()) return a.input.validation(a.validation, a.data);
-  return has_test_split(a.data) ? a.input.validation(a.data, a.data) : nullptr;
+std::shared_ptr<const Dataset> read_validation(const TrainArguments& a, const Model& model) {
+  if (!a.validation.empty()) return a.input.validation(model, a.validation, a.data);
+  return has_test_split(a.data) ? a.input.validation(model, a.data, a.data) : nullptr;
 }
 
 /// Returns what to say of it.
@@ -181,8 +181,8 @@ Problem read_problem(const TrainArguments& a) {
     check_writable(a.save);
   }
   Problem problem;
-  problem.data = a.input.training(a.data);
-  if (!a.settings.overfit_one_batch) problem.validation = read_validation(a);
+  problem.data = a.input.training(plain_model, a.data);
+  if (!a.settings.overfit_one_batch) problem.validation = read_validation(a, plain_model);
   problem.model = a.input.normalized(plain_model, *problem.data, a.data);
   if (a.settings.overfit_one_batch && !a.dry_run) problem.data = one_batch(problem.data, a.settings);
   return problem;

@@ -1,11 +1,27 @@
 #pragma once
 
+#include <optional>
+
+#include "frit/core/communication/communicator.h"
 #include "frit/models/model.h"
 
 namespace frit::apps {
 
-/// Adds the model on "input" to an empty graph, and the loss against "target" that its task asks for, which is returned.
-Value add_loss(Graph& graph, const Model& model, const Shape& input, DType dtype);
+inline constexpr const char *main_input = "input", *output_name = "output";
+
+struct LossOptions {
+  std::optional<std::int64_t> ignore_index = {};  ///< targets of segmentations that count for nothing; where all do, the loss is 0
+  /// Of several processes, whose targets are then all counted, so that the mean of their losses is that of all; may be null.
+  const Communicator* communicator = nullptr;
+};
+
+struct ModelLoss {
+  Value loss;
+  NamedValues outputs;
+};
+/// Adds the model to an empty graph, for an "input" of this shape, with a target for each output that is learnt, and the sum of their
+/// losses, each times its weight.
+ModelLoss add_loss(Graph& graph, const Model& model, const Shape& input, DType dtype, const LossOptions& options = {});
 
 /// What a program of the graph is compiled for.
 std::map<std::string, TensorType> input_types(const Graph& graph);

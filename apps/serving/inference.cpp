@@ -13,9 +13,6 @@
 namespace frit::apps {
 namespace {
 
-constexpr const char* input_name = "input";
-constexpr const char* output_key = "output";
-
 double milliseconds_since(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
 
 Shape with_rows(Shape shape, std::int64_t rows) {
@@ -24,7 +21,11 @@ Shape with_rows(Shape shape, std::int64_t rows) {
 }
 
 /// Examples of one shape and dtype can be computed together.
-bool alike(const Tensor& a, const Tensor& b) { return a.dtype() == b.dtype() && with_rows(a.shape(), 0) == with_rows(b.shape(), 0); }
+bool alike(const Job& a, const Job& b) {
+  return std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end(), [](const auto& one, const auto& other) {
+    return one.second.dtype() == other.second.dtype() && with_rows(one.second.shape(), 0) == with_rows(other.second.shape(), 0);
+  });
+}
 
 /// NumPy has no bfloat16.
 DType numpy_dtype(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
@@ -75,6 +76,10 @@ class Worker {
 Percentiles percentiles(const std::vector<double>& times) {
   if (times.empty()) return {};
   return {quantile(times, 0.5), quantile(times, 0.9), quantile(times, 0.99)};
+}
+
+Inference::Inference(Program& program, const Options& options) : program_(program), options_(options) {
+  for (const auto& [name, type] : input_types(program.graph())) dtypes_[name] = type.dtype;
 }
 
 InferenceStatistics Inference::run(const Read& read, const Write& write, const std::function<void()>& stop) {
@@ -130,25 +135,34 @@ void Inference::compute_all(Queue& from, Queue& to) {
   }
 }
 
-Shape Inference::first_batch(const Shape& input) const {
-  if (options_.window.empty()) return with_rows(input, std::min(input[0], options_.batch_size));
-  Shape shape{options_.batch_size, input[1]};
-  for (const std::int64_t size : options_.window) shape.push_back(size);
-  return shape;
+Bindings Inference::rows_of(const Job& job, std::int64_t first, std::int64_t count) const {
+  Bindings rows;
+  for (const auto& [name, tensor] : job.inputs) rows[name] = tensor.slice(0, first, first + count).to(dtypes_.at(name));
+  return rows;
+}
+
+Bindings Inference::first_batch(const Job& job) const {
+  if (options_.window.empty()) return rows_of(job, 0, std::min(job.rows(), options_.batch_size));
+  Bindings batch;
+  for (const auto& [name, tensor] : job.inputs) {
+    Shape shape = with_rows(tensor.shape(), options_.batch_size);
+    if (name == main_input) std::copy(options_.window.begin(), options_.window.end(), shape.begin() + 2);
+    batch[name] = Tensor::zeros(shape, dtypes_.at(name));
+  }
+  return batch;
 }
 
 void Inference::warm_up(const Job& job) {
-  const Shape shape = first_batch(job.input.shape());
-  for (int i = 0; i < options_.warmup && job.input.dim(0) > 0; ++i) {
-    run_rows(options_.window.empty() ? job.input.slice(0, 0, shape[0]).to(options_.dtype) : Tensor::zeros(shape, options_.dtype));
-    rows_to_run(shape, shape[0]);
+  const Bindings batch = options_.warmup > 0 && job.rows() > 0 ? first_batch(job) : Bindings();
+  for (int i = 0; i < options_.warmup && job.rows() > 0; ++i) {
+    run_rows(batch);
+    rows_to_run(batch.at(main_input).shape(), batch.at(main_input).dim(0));
   }
   begin_ = options_.warmup > 0 ? Clock::now() : job.since;
 }
 
 void Inference::prepare(const Job& job) {
-  const Shape shape = first_batch(job.input.shape());
-  if (shape[0] > 0) program_.compile({{input_name, {options_.dtype, shape}}});
+  if (job.rows() > 0 || !options_.window.empty()) program_.compile(tensor_types(first_batch(job)));
 }
 
 void Inference::complete(Job& job) {
@@ -160,16 +174,34 @@ void Inference::complete(Job& job) {
 }
 
 void Inference::compute_by_windows(Job& job) {
-  const auto predict = [&](const Tensor& windows) {
+  const SlidingWindowOptions windows{.window = options_.window, .overlap = options_.overlap, .batch_size = options_.batch_size};
+  std::int64_t example = 0;
+  const auto predict = [&](const Tensor& input) {
     stop_if_interrupted();
+    Bindings rows;
+    for (const auto& [name, tensor] : job.inputs) {
+      rows[name] =
+          name == main_input ? input.to(dtypes_.at(name)) : Tensor::empty(with_rows(tensor.shape(), input.dim(0)), dtypes_.at(name));
+      for (std::int64_t row = 0; name != main_input && row < input.dim(0); ++row) {
+        copy(rows[name].slice(0, row, row + 1), tensor.slice(0, example, example + 1));
+      }
+    }
+    if (input.dim(0) == 0) return Tensor::empty(output_shapes(rows).at(output_name));
     const Clock::time_point begin = Clock::now();
-    const Tensor result = windows.dim(0) > 0 ? run_rows(windows.to(options_.dtype)) : Tensor::empty(output_shape(windows.shape()));
-    if (windows.dim(0) > 0) statistics_.batch.push_back(milliseconds_since(begin));
+    const Tensor result = run_rows(rows).at(output_name);
+    statistics_.batch.push_back(milliseconds_since(begin));
     return result;
   };
-  const SlidingWindowOptions windows{.window = options_.window, .overlap = options_.overlap, .batch_size = options_.batch_size};
-  job.output = predict_by_windows(predict, job.input, windows).to(numpy_dtype(options_.dtype));
-  job.done = job.input.dim(0);
+  const Tensor& images = job.inputs.at(main_input);
+  const DType dtype = numpy_dtype(options_.dtype);
+  Tensor& output = job.outputs[output_name];
+  if (job.inputs.size() == 1 || job.rows() == 0) output = predict_by_windows(predict, images, windows).to(dtype);
+  for (; example < job.rows() && job.inputs.size() > 1; ++example) {
+    const Tensor one = predict_by_windows(predict, images.slice(0, example, example + 1), windows).to(dtype);
+    if (example == 0) output = Tensor::empty(with_rows(one.shape(), job.rows()), dtype);
+    copy(output.slice(0, example, example + 1), one);
+  }
+  job.done = job.rows();
 }
 
 /// The next batch of the arrays that are open, of which there is one at least.
@@ -178,39 +210,48 @@ void Inference::compute_batch(std::deque<Job>& open, const std::function<bool()>
   stop_if_interrupted();
   std::vector<std::int64_t> counts;  // rows of each
   std::int64_t rows = 0;
-  for (std::size_t i = 0; rows < options_.batch_size && (i < open.size() || more()) && alike(open[i].input, open[0].input); ++i) {
-    counts.push_back(std::min(options_.batch_size - rows, open[i].input.dim(0) - open[i].done));
+  for (std::size_t i = 0; rows < options_.batch_size && (i < open.size() || more()) && alike(open[i], open[0]); ++i) {
+    counts.push_back(std::min(options_.batch_size - rows, open[i].rows() - open[i].done));
     rows += counts.back();
   }
   const Clock::time_point begin = Clock::now();
-  const Tensor results = rows > 0 ? run_rows(gathered(open, counts, rows)) : Tensor();
+  const Bindings results = rows > 0 ? run_rows(gathered(open, counts, rows)) : Bindings();
   if (rows > 0) statistics_.batch.push_back(milliseconds_since(begin));
   std::int64_t row = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     Job& job = open[i];
-    if (!job.output.defined()) job.output = Tensor::empty(output_shape(job.input.shape()), numpy_dtype(options_.dtype));
-    if (counts[i] > 0) copy(job.output.slice(0, job.done, job.done + counts[i]), results.slice(0, row, row + counts[i]));
+    if (job.outputs.empty()) {
+      for (const auto& [name, shape] : output_shapes(job.inputs)) job.outputs[name] = Tensor::empty(shape, numpy_dtype(options_.dtype));
+    }
+    for (const auto& [name, output] : job.outputs) {
+      if (counts[i] > 0) copy(output.slice(0, job.done, job.done + counts[i]), results.at(name).slice(0, row, row + counts[i]));
+    }
     row += counts[i];
     job.done += counts[i];
   }
 }
 
-/// The next rows of each array, in the program's dtype.
-Tensor Inference::gathered(const std::deque<Job>& open, const std::vector<std::int64_t>& counts, std::int64_t rows) {
-  const Tensor& first = open[0].input;
-  const std::int64_t to_run = rows_to_run(first.shape(), rows);
-  if (counts.size() == 1 && to_run == rows) return first.slice(0, open[0].done, open[0].done + rows).to(options_.dtype);
-  const Tensor batch = Tensor::zeros(with_rows(first.shape(), to_run), options_.dtype);
+/// The next rows of each array, in the program's dtypes.
+Bindings Inference::gathered(const std::deque<Job>& open, const std::vector<std::int64_t>& counts, std::int64_t rows) {
+  const std::int64_t to_run = rows_to_run(open[0].inputs.at(main_input).shape(), rows);
+  if (counts.size() == 1 && to_run == rows) return rows_of(open[0], open[0].done, rows);
+  Bindings batch;
+  for (const auto& [name, tensor] : open[0].inputs) batch[name] = Tensor::zeros(with_rows(tensor.shape(), to_run), dtypes_.at(name));
   std::int64_t row = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] > 0) copy(batch.slice(0, row, row + counts[i]), open[i].input.slice(0, open[i].done, open[i].done + counts[i]));
-    row += counts[i];
+  for (std::size_t i = 0; i < counts.size(); row += counts[i++]) {
+    if (counts[i] == 0) continue;
+    for (const auto& [name, next] : rows_of(open[i], open[i].done, counts[i])) copy(batch.at(name).slice(0, row, row + counts[i]), next);
   }
   return batch;
 }
 
-Shape Inference::output_shape(const Shape& input) const {
-  return graph::specialize(program_.graph(), {{input_name, {options_.dtype, input}}}).output_value(output_key).shape();
+std::map<std::string, Shape> Inference::output_shapes(const Bindings& inputs) const {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, tensor] : inputs) types[name] = {dtypes_.at(name), tensor.shape()};
+  const Graph graph = graph::specialize(program_.graph(), types);
+  std::map<std::string, Shape> shapes;
+  for (const graph::Output& output : graph.outputs()) shapes[output.name] = graph.type(output.value).shape;
+  return shapes;
 }
 
 /// Each number of rows is compiled by itself, so after some, further ones are rounded up, and the last rows are for nothing.
@@ -225,6 +266,11 @@ std::int64_t Inference::rows_to_run(const Shape& shape, std::int64_t rows) {
   return rows;
 }
 
-Tensor Inference::run_rows(const Tensor& rows) { return program_.run({{input_name, rows}}).output(output_key).to(Device::cpu()); }
+Bindings Inference::run_rows(const Bindings& rows) {
+  const graph::Executable& result = program_.run(rows);
+  Bindings outputs;
+  for (const graph::Output& output : program_.graph().outputs()) outputs[output.name] = result.output(output.name).to(Device::cpu());
+  return outputs;
+}
 
 }  // namespace frit::apps

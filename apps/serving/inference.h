@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/model_graph.h"
 #include "apps/serving/bounded_queue.h"
 #include "frit/graph/program.h"
 
@@ -16,15 +17,16 @@ namespace frit::apps {
 
 using Clock = std::chrono::steady_clock;
 
-/// An array on its way through a model.
+/// An array, or several that go together, on the way through a model.
 struct Job {
   std::string name;              ///< where it came from, fit to print
-  Tensor input;                  ///< (N, ...), on the CPU
-  Tensor output = {};            ///< likewise, when it is done
+  Bindings inputs;               ///< (N, ...), on the CPU
+  Bindings outputs = {};         ///< likewise, when it is done
   std::int64_t done = 0;         ///< of N
   Clock::time_point since = {};  ///< when it had been read
 
-  bool is_done() const { return output.defined() && done == input.dim(0); }
+  std::int64_t rows() const { return inputs.at(main_input).dim(0); }
+  bool is_done() const { return !outputs.empty() && done == rows(); }
 };
 
 /// Median and tails of some times in milliseconds; of none, zeros.
@@ -40,7 +42,7 @@ struct InferenceStatistics {
   std::vector<double> response;  ///< milliseconds from each array's arrival until it was written
 };
 
-/// Runs a forward program, of "input" and "output", over arrays: one thread reads, one computes and one writes, with at most `queue` arrays
+/// Runs a forward program over arrays: one thread reads, one computes and one writes, with at most `queue` arrays
 /// between two of them.
 class Inference {
  public:
@@ -51,14 +53,15 @@ class Inference {
     bool combine = true;
     std::int64_t queue = 16;
     int warmup = 0;  ///< runs of the first batch that do not count
-    /// With a size, each array is computed by itself in windows, `batch_size` of them at a time; see predict_by_windows.
+    /// With a size, "output" of each array is computed by itself in windows, `batch_size` of them at a time; see predict_by_windows.
+    /// Each window is given the other inputs of its example as they are.
     Shape window = {};
     double overlap = 0.5;
   };
   using Read = std::function<std::optional<Job>()>;
   using Write = std::function<void(Job&)>;
 
-  Inference(Program& program, const Options& options) : program_(program), options_(options) {}
+  Inference(Program& program, const Options& options);
 
   /// `read` gives one array after another; each then goes, in the same order, to `write`. What either throws, or the program, is thrown
   /// here, after what was read before has been written. `stop` is called when `read` has to return, as nothing more is needed.
@@ -76,15 +79,19 @@ class Inference {
   void warm_up(const Job& job);
   void compute_by_windows(Job& job);
   void compute_batch(std::deque<Job>& open, const std::function<bool()>& more);
-  Tensor gathered(const std::deque<Job>& open, const std::vector<std::int64_t>& counts, std::int64_t rows);
+  Bindings gathered(const std::deque<Job>& open, const std::vector<std::int64_t>& counts, std::int64_t rows);
   std::int64_t rows_to_run(const Shape& shape, std::int64_t rows);
-  Tensor run_rows(const Tensor& rows);
-  /// What the first batch of the array is like.
-  Shape first_batch(const Shape& input) const;
-  Shape output_shape(const Shape& input) const;
+  Bindings run_rows(const Bindings& rows);
+  /// So many rows of each input, from the first on, as the program takes them.
+  Bindings rows_of(const Job& job, std::int64_t first, std::int64_t count) const;
+  /// The first batch of the array.
+  Bindings first_batch(const Job& job) const;
+  /// Of the job's inputs, or of these.
+  std::map<std::string, Shape> output_shapes(const Bindings& inputs) const;
 
   Program& program_;
   Options options_;
+  std::map<std::string, DType> dtypes_;                                   ///< of the inputs
   std::map<std::vector<std::int64_t>, std::set<std::int64_t>> compiled_;  ///< numbers of rows, by an example's shape
   InferenceStatistics statistics_;
   Clock::time_point begin_;  ///< when times began to count

@@ -1,6 +1,7 @@
 #include "apps/serving/result_sink.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "apps/serving/array_stream.h"
 #include "frit/core/data/files.h"
@@ -18,11 +19,12 @@ Tensor as_batch(const Tensor& mask) {
   return mask.reshape(shape);
 }
 
-/// What a reference says: a mask's numbers are classes, not the brightness of an image.
-Tensor read_reference(const std::string& path, bool of_classes) {
-  if (of_classes && is_image_name(path)) return as_batch(read_png_classes(path));
-  if (of_classes && is_volume_name(path)) return as_batch(read_nifti(path).voxels);
-  return read_examples(path);
+/// What a reference says of each output: a mask's numbers are classes, not the brightness of an image.
+TensorMap read_reference(const std::string& path, bool of_classes) {
+  if (of_classes && is_image_name(path)) return {{output_name, as_batch(read_png_classes(path))}};
+  if (of_classes && is_volume_name(path)) return {{output_name, as_batch(read_nifti(path).voxels)}};
+  if (std::optional<TensorMap> arrays = read_named_arrays(path)) return std::move(*arrays);
+  return {{output_name, read_examples(path)}};
 }
 
 }  // namespace
@@ -31,14 +33,22 @@ ResultSink::ResultSink(const InferenceFiles& files, const Model& model, const Op
     : files_(files), model_(model), options_(options), score_(model.task) {}
 
 void ResultSink::take(const Job& job) {
-  nan_.note(job.output);
-  if (files_.output == standard_stream)
-    write_array(job.output);
-  else if (!files_.output.empty())
-    write_npy(partner(files_, files_.output, job.name), job.output);
+  const Tensor& output = job.outputs.at(output_name);
+  nan_.note(output);
+  if (!files_.output.empty()) write(job);
   if (!files_.reference.empty()) compare_with_reference(job);
-  shape_ = job.output.shape();
-  dtype_ = job.output.dtype();
+  shape_ = output.shape();
+  dtype_ = output.dtype();
+}
+
+void ResultSink::write(const Job& job) {
+  const std::string path = partner(files_, files_.output, job.name);
+  if (path.ends_with(".safetensors")) return write_safetensors(path, {job.outputs.begin(), job.outputs.end()});
+  if (job.outputs.size() > 1 && !std::exchange(warned_, true))
+    print_warning(
+        concat("of ", job.outputs.size(), " outputs only \"output\" is written; a .safetensors file for --output has all of them"));
+  const Tensor& output = job.outputs.at(output_name);
+  files_.output == standard_stream ? write_array(output) : write_npy(path, output);
 }
 
 std::string ResultSink::text() const {
@@ -48,17 +58,25 @@ std::string ResultSink::text() const {
 
 void ResultSink::compare_with_reference(const Job& job) {
   const std::string path = reference_of(files_, files_.reference, job.name);
-  const Tensor reference = read_reference(path, model_.has_classes());
   const bool mask = is_image_name(path) || is_volume_name(path);
-  if (model_.has_classes() && (mask || !is_floating(reference.dtype()))) {
-    return with_content_of(printable(path), [&] { count(job.output, reference); });
+  bool differs = false;
+  for (const auto& [name, reference] : read_reference(path, model_.has_classes())) {
+    const auto place = job.outputs.find(name);
+    if (place == job.outputs.end()) fail(ErrorKind::format, printable(path), ": there is no output \"", printable(name), '"');
+    if (name == output_name && model_.has_classes() && (mask || !is_floating(reference.dtype()))) {
+      with_content_of(printable(path), [&, &classes = reference] { count(place->second, classes); });
+      continue;
+    }
+    const Comparison found = compare(place->second, reference, options_.tolerance);
+    comparison_.elements += found.elements;
+    comparison_.differing += found.differing;
+    comparison_.largest_error = std::max(comparison_.largest_error, found.largest_error);
+    if (found.difference.empty()) continue;
+    differs = true;
+    const std::string which = name == output_name ? "" : concat('"', name, "\": ");
+    if (comparison_.difference.empty()) comparison_.difference = concat(printable(path), ": ", which, found.difference);
   }
-  const Comparison found = compare(job.output, reference, options_.tolerance);
-  comparison_.elements += found.elements;
-  comparison_.differing += found.differing;
-  comparison_.largest_error = std::max(comparison_.largest_error, found.largest_error);
-  if (found.difference.empty()) return;
-  if (differing_files_++ == 0) comparison_.difference = concat(printable(path), ": ", found.difference);
+  differing_files_ += differs ? 1 : 0;
 }
 
 void ResultSink::count(const Tensor& logits, const Tensor& classes) {

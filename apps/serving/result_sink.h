@@ -32,6 +32,7 @@ class ResultSink {
   const std::optional<ConfusionMatrix>& confusion() const { return confusion_; }
 
  private:
+  void write(const Job& job);
   void compare_with_reference(const Job& job);
   void count(const Tensor& logits, const Tensor& classes);
 
@@ -41,6 +42,7 @@ class ResultSink {
   Score score_;
   std::optional<ConfusionMatrix> confusion_;
   NanRemark nan_ = NanRemark("output");
+  bool warned_ = false;  ///< of outputs that are not written
   Comparison comparison_;
   int differing_files_ = 0;
   Shape shape_;

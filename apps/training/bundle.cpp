@@ -14,7 +14,7 @@ constexpr const char *state_name = "/state.safetensors", *inputs_name = "/inputs
 
 TrainStep make_step(const Model& model, const TrainSettings& settings, const BatchTypes& batch, Device device) {
   Graph graph;
-  const Value loss = build_loss(graph, model, batch, settings.dtype, settings.ignore_index);
+  const Value loss = build_loss(graph, model, batch, settings.dtype, {settings.ignore_index});
   return TrainStep(loss, settings.make_optimizer(), device, settings.one_step_options());
 }
 
@@ -47,12 +47,12 @@ Replay read_bundle(const Input& state_file, const Input& inputs_file, Device dev
     return read;
   });
   Model model = model_of(state);
-  const Tensor input = batch.at("input"), target = batch.at("target");
-  TrainStep step = with_content_of(batch.file(), [&] {
-    return make_step(model, settings, {{input.dtype(), input.shape()}, {target.dtype(), target.shape()}}, device);
-  });
+  Bindings inputs;
+  for (const std::string& field : model.data_fields()) inputs[field] = batch.at(field);
+  TrainStep step = with_content_of(batch.file(), [&] { return make_step(model, settings, tensor_types(inputs), device); });
   restore_training(state, step);
-  return {std::move(model), std::move(step), {{"input", input.to(device)}, {"target", target.to(device)}}};
+  for (auto& [field, tensor] : inputs) tensor = tensor.to(device);
+  return {std::move(model), std::move(step), std::move(inputs)};
 }
 
 }  // namespace frit::apps

@@ -59,12 +59,16 @@ void DataOptions::add_to(CLI::App& command) {
       "Bring each channel of the input to mean 0 and deviation 1, or from 0 to 1, by what the training data are; kept in checkpoints");
 }
 
-std::shared_ptr<const Dataset> DataOptions::training(const std::string& path) const {
-  return transformed(read_dataset(path, Split::train, read), path, true);
+std::shared_ptr<const Dataset> DataOptions::training(const Model& model, const std::string& path) const {
+  ReadOptions all = read;
+  all.fields = model.data_fields();
+  return transformed(read_dataset(path, Split::train, all), path, true);
 }
 
-std::shared_ptr<const Dataset> DataOptions::validation(const std::string& path, const std::string& training_path) const {
+std::shared_ptr<const Dataset> DataOptions::validation(const Model& model, const std::string& path,
+                                                       const std::string& training_path) const {
   ReadOptions all = read;
+  all.fields = model.data_fields();
   all.classes = class_names(training_path);
   all.patches.random = 0;
   return transformed(read_dataset(path, Split::test, all), path, false);

@@ -22,10 +22,10 @@ struct DataOptions {
   void fields(FieldVisitor& v);
   void add_to(CLI::App& command);
 
-  /// The examples to learn: cropped and flipped at random.
-  std::shared_ptr<const Dataset> training(const std::string& path) const;
+  /// The examples that the model is to learn: cropped and flipped at random.
+  std::shared_ptr<const Dataset> training(const Model& model, const std::string& path) const;
   /// The examples to measure on: patches on a grid, the middle of each image, the classes of what is learnt, which lies at `training_path`.
-  std::shared_ptr<const Dataset> validation(const std::string& path, const std::string& training_path) const;
+  std::shared_ptr<const Dataset> validation(const Model& model, const std::string& path, const std::string& training_path) const;
   /// The model after the normalisation that was asked for, as measured on the examples. Throws ErrorKind::format, naming `path`.
   Model normalized(const Model& model, const Dataset& examples, const std::string& path) const;
 

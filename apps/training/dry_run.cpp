@@ -68,8 +68,8 @@ class Planner {
     Graph graph;
     const Value loss = with_content_of(source, [&] {
       require(data.size() > 0, "there are no examples");
-      const BatchTypes batch = BatchTypes::of(data, std::min<std::int64_t>({2, settings.batch_size, data.size()}));
-      return build_loss(graph, model, batch, settings.dtype, settings.ignore_index);
+      const BatchTypes batch = batch_types(data, std::min<std::int64_t>({2, settings.batch_size, data.size()}));
+      return build_loss(graph, model, batch, settings.dtype, {settings.ignore_index});
     });
     TrainOptions step_options = settings.one_step_options();
     step_options.communicator = options.group.communicator();
@@ -79,11 +79,10 @@ class Planner {
 
   using Inputs = std::map<std::string, TensorType>;
   Inputs inputs(std::int64_t batch_size) const {
-    const BatchTypes batch = BatchTypes::of(data_, batch_size);
+    const BatchTypes batch = batch_types(data_, batch_size);
     Inputs inputs;
     for (const graph::Node* node : step_.graph().all(graph::NodeKind::input)) {
-      const TensorType& given = node->name == "input" ? batch.input : batch.target;
-      inputs[node->name] = {step_.graph().type(node->outputs[0]).dtype, given.shape};
+      inputs[node->name] = {step_.graph().type(node->outputs[0]).dtype, batch.at(node->name).shape};
     }
     return inputs;
   }
@@ -99,10 +98,11 @@ class Planner {
 
   /// Of one data set: those that are read ahead, the one at work, and where the model computes in another dtype, that one converted.
   std::int64_t batches(std::int64_t batch_size) const {
-    const BatchTypes read = BatchTypes::of(data_, batch_size);
-    std::int64_t bytes = slots_ * (bytes_of(read.input) + bytes_of(read.target));
+    const BatchTypes read = batch_types(data_, batch_size);
+    std::int64_t bytes = 0;
+    for (const auto& [name, type] : read) bytes += slots_ * bytes_of(type);
     for (const auto& [name, type] : inputs(batch_size)) {
-      if (type.dtype != (name == "input" ? read.input : read.target).dtype) bytes += bytes_of(type);
+      if (type.dtype != read.at(name).dtype) bytes += bytes_of(type);
     }
     return bytes;
   }

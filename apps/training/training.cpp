@@ -18,24 +18,21 @@
 namespace frit::apps {
 namespace {
 
-/// What one process of the group learns of a batch; with a communicator, as a part of what all do.
-Value build_loss(Graph& graph, const Model& model, const Dataset& data, const std::string& source, const TrainingOptions& options,
-                 const Communicator* communicator) {
-  const TrainSettings& settings = options.settings;
+/// What one process of the group learns at once.
+BatchTypes batch_of(const Dataset& data, const TrainingOptions& options) {
   const int processes = options.group.size();
-  return with_content_of(source, [&] {
-    require(data.size() > 0, "there are no examples");
-    require(data.size() >= processes, "there are ", data.size(), " examples for ", processes, " processes, each of which needs one");
-    const BatchTypes batch = BatchTypes::of(data, std::min(settings.batch_size, data.size()) / processes);
-    return build_loss(graph, model, batch, settings.dtype, settings.ignore_index, communicator);
-  });
+  require(data.size() > 0, "there are no examples");
+  require(data.size() >= processes, "there are ", data.size(), " examples for ", processes, " processes, each of which needs one");
+  return batch_types(data, std::min(options.settings.batch_size, data.size()) / processes);
 }
 
 TrainStep make_step(const Model& model, const Dataset& data, const std::string& source, const TrainingOptions& options,
                     std::shared_ptr<Communicator> communicator) {
   const TrainSettings& settings = options.settings;
   Graph graph;
-  const Value loss = build_loss(graph, model, data, source, options, communicator.get());
+  const Value loss = with_content_of(source, [&] {
+    return build_loss(graph, model, batch_of(data, options), settings.dtype, {settings.ignore_index, communicator.get()});
+  });
   const std::int64_t batches = (data.size() + settings.batch_size - 1) / settings.batch_size;
   TrainOptions step_options = settings.step_options(batches);
   step_options.communicator = std::move(communicator);
@@ -45,18 +42,20 @@ TrainStep make_step(const Model& model, const Dataset& data, const std::string& 
 
 /// What measures: each process by itself.
 Graph inference_graph(const Model& model, const Dataset& data, const std::string& source, const TrainingOptions& options) {
-  Graph graph;
-  graph.output("loss", build_loss(graph, model, data, source, options, nullptr));
-  return graph::for_inference(graph);
+  const TrainSettings& settings = options.settings;
+  return graph::for_inference(with_content_of(
+      source, [&] { return loss_graph(model, batch_of(data, options), settings.dtype, {.ignore_index = settings.ignore_index}); }));
 }
 
 void check_same_fields(const std::string& source, const Dataset& data, const Dataset& validation) {
-  for (std::size_t i = 0; i < 2; ++i) {
-    const Shape &wanted = data.fields()[i].shape, &found = validation.fields()[i].shape;
-    if (!(found == wanted)) {
-      fail(ErrorKind::format, source, ": \"", data.fields()[i].name, "\" of a validation example is ", found, ", of a training example ",
-           wanted);
-    }
+  const BatchTypes found = batch_types(validation, 1);
+  for (const auto& [name, wanted] : batch_types(data, 1)) {
+    const auto place = found.find(name);
+    if (place == found.end()) fail(ErrorKind::format, source, ": a validation example has no \"", name, '"');
+    const auto example = [](Shape shape) { return shape.erase(0), shape; };
+    if (place->second.shape == wanted.shape) continue;
+    fail(ErrorKind::format, source, ": \"", name, "\" of a validation example is ", example(place->second.shape),
+         ", of a training example ", example(wanted.shape));
   }
 }
 
@@ -170,7 +169,7 @@ void Training::run() {
 }
 
 Bindings Training::inputs_of(const Batch& batch) const {
-  return with_content_of(source_, [&] { return batch_inputs(model_, batch[0], batch[1], options_.settings.dtype); });
+  return with_content_of(source_, [&] { return batch_inputs(model_, batch, options_.settings.dtype); });
 }
 
 void Training::train_epoch() {
@@ -329,7 +328,7 @@ void Training::diverged(double loss, double norm, std::int64_t later) {
   step_.gather_shards(/*to_all=*/true);
   if (group.size() > 1) alone.emplace(step_alone());
   TrainStep& step = alone ? *alone : step_;
-  graph::Executable& executable = step.compile(types_of(inputs));
+  graph::Executable& executable = step.compile(tensor_types(inputs));
   const std::string folder = options_.run_directory.empty() ? "" : concat(options_.run_directory, "/not-finite-step-", before + 1);
   const auto leave_bundle = [&] {
     if (!folder.empty()) write_bundle(folder, step_, checkpoint_data(learnt_), executable, inputs);

@@ -2,21 +2,8 @@
 
 #include <cmath>
 
-#include "frit/ops/communication/all_reduce.h"
-#include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/elementwise/compare.h"
-#include "frit/ops/loss/loss.h"
-#include "frit/ops/reduction/reduction.h"
-#include "frit/ops/shape/shape_ops.h"
-
 namespace frit::apps {
 namespace {
-
-TensorType batch_type(const Dataset::Field& field, std::int64_t batch_size) {
-  Shape shape = field.shape;
-  shape.insert(0, batch_size);
-  return {field.dtype, shape};
-}
 
 /// Classes as whole numbers: a volume may hold them as floats.
 Tensor as_classes(const Tensor& target) {
@@ -28,40 +15,49 @@ Tensor as_classes(const Tensor& target) {
   return target.to(DType::i64);
 }
 
-/// The mean over what is counted.
-Value class_loss(Value logits, Value target, std::optional<std::int64_t> ignore_index, const Communicator* communicator) {
-  if (!ignore_index) return cross_entropy(logits, target);
-  const Value losses = cross_entropy(logits, target, {.ignore_index = ignore_index, .reduction = Reduction::none});
-  Value counted = mean(cast(not_equal(target, static_cast<double>(*ignore_index)), losses.dtype()));
-  if (communicator != nullptr) counted = ops::all_reduce(std::span(&counted, 1), *communicator)[0];
-  return mean(losses) / where(equal(counted, 0), 1.0, counted);
+/// "the targets", or which.
+std::string targets_text(const Model::Head& head) {
+  return head.name == output_name ? "the targets" : concat("the targets \"", head.target(), '"');
 }
 
 }  // namespace
 
-BatchTypes BatchTypes::of(const Dataset& data, std::int64_t batch_size) {
-  return {batch_type(data.fields()[0], batch_size), batch_type(data.fields()[1], batch_size)};
+BatchTypes batch_types(const Dataset& data, std::int64_t batch_size) {
+  BatchTypes types;
+  for (const Dataset::Field& field : data.fields()) {
+    Shape shape = field.shape;
+    shape.insert(0, batch_size);
+    types[field.name] = {field.dtype, shape};
+  }
+  return types;
 }
 
-Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype, std::optional<std::int64_t> ignore_index,
-                 const Communicator* communicator) {
-  const Shape &input = batch.input.shape, &target = batch.target.shape;
+Value build_loss(Graph& graph, const Model& model, const BatchTypes& batch, DType dtype, const LossOptions& options) {
+  model.check_side_inputs(batch);
+  const Shape& input = batch.at("input").shape;
   model.check_input(input);
-  const Value output = model.build(Scope(graph, "", dtype), graph.input("input", input, dtype));
-  graph.output(output_name, output);
-  if (!model.follows_shapes) {
-    graph.remake_by([=](const auto& inputs) {
-      Graph other;
-      other.output("loss", build_loss(other, model, {inputs.at("input"), inputs.at("target")}, dtype, ignore_index, communicator));
-      return other;
-    });
+  const ModelLoss result = add_loss(graph, model, input, dtype, options);
+  graph.output(output_name, result.outputs.at(output_name));
+  for (const Model::Head& head : model.learnt()) {
+    const auto place = batch.find(head.target());
+    require(place != batch.end(), "a batch has no \"", head.target(), '"');
+    const auto& [type, found] = place->second;
+    const Shape& expected = graph.type(graph.find(graph::NodeKind::input, head.target())->outputs[0]).shape;
+    require(found == expected, targets_text(head), " of a batch have shape ", found, ", the model needs ", expected);
+    const bool whole = !is_floating(type) || head.task != Model::Task::classification;
+    require(whole, targets_text(head), " are ", type, ", a classifier needs integers");
   }
-  const Shape expected = model.target_shape(output.shape());
-  require(target == expected, "the targets of a batch have shape ", target, ", the model needs ", expected);
-  const bool whole = !is_floating(batch.target.dtype) || model.task != Model::Task::classification;
-  require(whole, "the targets are ", batch.target.dtype, ", a classifier needs integers");
-  if (model.has_classes()) return class_loss(output, graph.input("target", target, DType::i64), ignore_index, communicator);
-  return mean_squared_error(output, graph.input("target", target, dtype));
+  if (!model.follows_shapes) graph.remake_by([=](const auto& inputs) { return loss_graph(model, inputs, dtype, options); });
+  return result.loss;
+}
+
+Graph loss_graph(const Model& model, const BatchTypes& batch, DType dtype, const LossOptions& options) {
+  Graph graph;
+  const Value loss = build_loss(graph, model, batch, dtype, options);
+  const Graph::Remake remake = graph.remake();
+  graph.output("loss", loss);
+  graph.remake_by(remake);
+  return graph;
 }
 
 void check_ignorable(const Model& model) {
@@ -69,14 +65,15 @@ void check_ignorable(const Model& model) {
           " is none");
 }
 
-std::map<std::string, Tensor> batch_inputs(const Model& model, const Tensor& input, const Tensor& target, DType dtype) {
-  return {{"input", input.to(dtype)}, {"target", model.has_classes() ? as_classes(target) : target.to(dtype)}};
-}
-
-std::map<std::string, TensorType> types_of(const std::map<std::string, Tensor>& inputs) {
-  std::map<std::string, TensorType> types;
-  for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
-  return types;
+Bindings batch_inputs(const Model& model, const Batch& batch, DType dtype) {
+  Bindings inputs = {{"input", batch["input"].to(dtype)}};
+  for (const Model::SideInput& side : model.side_inputs)
+    inputs[side.name] = batch[side.name].to(is_floating(side.dtype) ? dtype : side.dtype);
+  for (const Model::Head& head : model.learnt()) {
+    const Tensor& target = batch[head.target()];
+    inputs[head.target()] = head.has_classes() ? as_classes(target) : target.to(dtype);
+  }
+  return inputs;
 }
 
 }  // namespace frit::apps

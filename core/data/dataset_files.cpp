@@ -9,6 +9,7 @@
 #include "frit/core/io/npy.h"
 #include "frit/core/io/npz.h"
 #include "frit/core/io/safetensors.h"
+#include "frit/core/names.h"
 #include "frit/core/text.h"
 
 namespace frit {
@@ -42,23 +43,15 @@ void sort_fields(std::vector<NamedArray>& arrays) {
   std::stable_sort(arrays.begin(), arrays.end(), [&](const NamedArray& a, const NamedArray& b) { return rank(a) < rank(b); });
 }
 
-/// What training takes: "input" and "target", and nothing else.
-std::shared_ptr<Dataset> with_input_and_target(const std::string& path, std::shared_ptr<Dataset> dataset) {
-  const std::vector<Dataset::Field>& fields = dataset->fields();
-  if (fields.size() == 2 && fields[0].name == "input" && fields[1].name == "target") return dataset;
+/// The dataset, if it has the fields that are wanted and no others.
+std::shared_ptr<Dataset> with_fields(const std::string& path, std::shared_ptr<Dataset> dataset, const std::vector<std::string>& wanted) {
+  std::vector<std::string> found;
+  for (const Dataset::Field& field : dataset->fields()) found.push_back(field.name);
+  const std::string fault = difference(wanted, found);
+  if (fault.empty()) return dataset;
   std::string names;
-  for (std::size_t i = 0; i < std::min<std::size_t>(fields.size(), 10); ++i) {
-    names += concat(i == 0 ? "" : ", ", '"', printable(fields[i].name), '"');
-  }
-  if (fields.size() > 10) names += concat(" and ", fields.size() - 10, " more");
-  bad(path, "a dataset has the tensors \"input\" and \"target\", got ", names);
-}
-
-bool is_zip(const std::string& path) {
-  const FileInput input(path, "a .safetensors or .npz file");
-  std::array<std::byte, 2> first{};
-  if (input.size() >= first.size()) input.read(0, first);
-  return first == std::array{std::byte{'P'}, std::byte{'K'}};
+  for (const std::string& name : wanted) names += concat(names.empty() ? "\"" : ", \"", printable(name), '"');
+  bad(path, "expected the arrays ", names, "; ", fault);
 }
 
 bool has_mnist_files(const std::string& folder, Split split) {
@@ -85,7 +78,8 @@ void check_options(const std::string& path, const ReadOptions& options, bool ima
 
 std::shared_ptr<Dataset> read_file(const std::string& path, const ReadOptions& options) {
   check_options(path, options, false, false);
-  return with_input_and_target(path, is_zip(path) ? read_npz_dataset(path) : read_safetensors_dataset(path));
+  const bool zip = is_zip(FileInput(path, "a .safetensors or .npz file"));
+  return with_fields(path, zip ? read_npz_dataset(path) : read_safetensors_dataset(path), options.fields);
 }
 
 enum class Format { arrays, mnist, volumes, masks, images, unknown };
@@ -98,6 +92,23 @@ Format format_of(const std::string& folder) {
   return has_any(folder, is_folder) ? Format::images : Format::unknown;
 }
 
+/// "input" and "target" lie in inputs.npy and targets.npy, any other field in a file of its name.
+std::shared_ptr<Dataset> read_arrays(const std::string& folder, const std::vector<std::string>& fields) {
+  std::vector<std::pair<std::string, std::string>> files;
+  std::string missing;
+  for (const std::string& field : fields) {
+    if (field.find('/') != std::string::npos) bad(folder, "no file can have the name of the field \"", printable(field), '"');
+    const bool plural = field == "input" || field == "target";
+    const std::string file = field + (plural ? "s.npy" : ".npy");
+    files.emplace_back(field, folder + '/' + file);
+    if (!exists(files.back().second)) missing += concat(missing.empty() ? "" : ", ", printable(files.back().second));
+  }
+  if (!missing.empty()) fail(ErrorKind::file_system, missing, ": no such file");
+  std::vector<NamedArray> arrays;
+  for (const auto& [field, file] : files) arrays.push_back(npy_array(field, file));
+  return std::make_shared<StoredDataset>(std::move(arrays));
+}
+
 std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const ReadOptions& options) {
   const Format format = format_of(path);
   if (format == Format::unknown) {
@@ -106,13 +117,16 @@ std::shared_ptr<Dataset> read_folder(const std::string& path, Split split, const
         "folder of images a class");
   }
   check_options(path, options, format == Format::images || format == Format::masks, format == Format::volumes);
-  switch (format) {
-    case Format::arrays: return read_npy_dataset(path + "/inputs.npy", path + "/targets.npy");
-    case Format::mnist: return read_mnist_dataset(path, split);
-    case Format::volumes: return read_nifti_dataset(path, options.patches);
-    case Format::masks: return read_mask_dataset(path, options.image_size);
-    default: return std::make_shared<ImageDataset>(path, options.image_size, options.classes);
-  }
+  const auto read = [&]() -> std::shared_ptr<Dataset> {
+    switch (format) {
+      case Format::arrays: return read_arrays(path, options.fields);
+      case Format::mnist: return read_mnist_dataset(path, split);
+      case Format::volumes: return read_nifti_dataset(path, options.patches);
+      case Format::masks: return read_mask_dataset(path, options.image_size);
+      default: return std::make_shared<ImageDataset>(path, options.image_size, options.classes);
+    }
+  };
+  return with_fields(path, read(), options.fields);
 }
 
 }  // namespace

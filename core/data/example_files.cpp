@@ -12,6 +12,7 @@
 #include "frit/core/io/image.h"
 #include "frit/core/io/nifti.h"
 #include "frit/core/io/npy.h"
+#include "frit/core/io/npz.h"
 #include "frit/core/text.h"
 
 namespace frit {
@@ -86,6 +87,12 @@ Tensor read_examples(const std::string& path, const ShapeCheck& check) {
     case ExampleFormat::nifti: return as_one_example(read_nifti(path, check_example).channels());
     default: return read_npy(path, check);
   }
+}
+
+std::optional<TensorMap> read_named_arrays(const std::string& path) {
+  if (is_zip(FileInput(path, "an array, an image or a volume"))) return read_npz(path);
+  if (path.ends_with(".safetensors")) return read_safetensors(path).tensors();
+  return std::nullopt;
 }
 
 std::vector<std::string> example_files(const std::string& folder) {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "frit/core/data/dataset.h"
 #include "frit/core/data/patches.h"
+#include "frit/core/io/safetensors.h"
 #include "frit/core/io/shape_check.h"
 
 namespace frit {
@@ -74,6 +76,8 @@ struct ReadOptions {
   Shape image_size = {};                  ///< of ImageDataset and read_mask_dataset
   std::vector<std::string> classes = {};  ///< of ImageDataset; for a part for testing those of the training part, unless given
   PatchOptions patches = {};              ///< of read_nifti_dataset
+  /// The fields that are wanted, no more and no fewer. Only files with arrays by name can have others than these two.
+  std::vector<std::string> fields = {"input", "target"};
 };
 
 /// The examples of one file, one a row, with the bits that training has of them as "input":
@@ -85,13 +89,17 @@ struct ReadOptions {
 /// was meant says what is wrong, and otherwise a .npy file is expected. Throws ErrorKind::format, ErrorKind::file_system, and what `check`
 /// throws of the shape.
 Tensor read_examples(const std::string& path, const ShapeCheck& check = {});
+/// The arrays of a .npz or .safetensors file by their names; nothing for a file that is neither. Throws as read_examples does.
+std::optional<TensorMap> read_named_arrays(const std::string& path);
 /// The files of a folder that are called so: .npy, .png, .jpg, .jpeg, .nii, .nii.gz and MNIST's ...idx3-ubyte, with or without .gz; hidden
 /// ones are left out. In the order of their names' bytes. Throws ErrorKind::file_system if there are none.
 std::vector<std::string> example_files(const std::string& folder);
 
 /// "input" and "target" from what is there: a .safetensors or .npz file, or a folder with inputs.npy and targets.npy, with MNIST files,
 /// with volumes as in read_nifti_dataset, with images and masks as in read_mask_dataset, with a folder of images a class; or a folder with
-/// two of these, called train and test (or val). Throws ErrorKind::argument for options that do not go with the format.
+/// two of these, called train and test (or val). Other fields that are wanted are arrays of their names in the file, or NAME.npy next to
+/// inputs.npy. Throws ErrorKind::argument for options that do not go with the format, and ErrorKind::format, naming all that is missing and
+/// all that is there too much.
 std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split = Split::train, const ReadOptions& options = {});
 /// What read_dataset may read there: the file, or of a folder the files below it that are called as data are.
 std::vector<std::string> dataset_files(const std::string& path);

@@ -4,6 +4,7 @@
 #include <zip.h>
 #endif
 
+#include <array>
 #include <memory>
 
 #include "frit/core/io/content.h"
@@ -166,5 +167,11 @@ TensorMap read_npz(const Input& input) { input.bad(".npz files cannot be read: f
 #endif
 
 TensorMap read_npz(const std::string& path) { return read_npz(FileInput(path, "a .npz file")); }
+
+bool is_zip(const Input& input) {
+  std::array<std::byte, 2> first{};
+  if (input.size() >= first.size()) input.read(0, first);
+  return first == std::array{std::byte{'P'}, std::byte{'K'}};
+}
 
 }  // namespace frit

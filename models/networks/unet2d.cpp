@@ -88,12 +88,12 @@ Value unet2d(const Scope& scope, Value input, Value time, const UNet2d& c) {
   return convolution(scope / "conv_out", silu(norm(scope / "norm_out", x)), c.in_channels);
 }
 
-Value unet2d(const Scope& scope, Value input, const UNet2d& c) {
+Value unet2d(const Scope& scope, const NamedValues& inputs, const UNet2d& c) {
   constexpr std::int64_t most_base = 1 << 20;
   require(c.base >= 8 && c.base <= most_base, "base: expected 8 to ", most_base, ", got ", c.base);
   require(c.image_size.rank() == 2, "image_size: expected 2 sizes, got ", c.image_size);
-  const Value time = c.time_input ? Graph::of(input).input("time", {input.dim(0), c.base}, input.dtype())
-                                  : Graph::of(input).constant(Tensor::full({1, c.base}, 1, input.dtype()));
+  const Value input = inputs.at("input");
+  const Value time = c.time_input ? inputs.at("time") : Graph::of(input).constant(Tensor::full({1, c.base}, 1, input.dtype()));
   return unet2d(scope, input, time, c);
 }
 

@@ -12,8 +12,7 @@ struct UNet2d {
   std::int64_t in_channels = 3;
   std::int64_t base = 64;      ///< channels of the first convolution, and numbers that say the time
   Dims image_size = {64, 64};  ///< of the registered model
-  /// The registered model has an input "time" (N, base) besides its image, which only a program can give; otherwise every image is at the
-  /// same time, which is all ones.
+  /// The registered model has an input "time" (N, base) besides its image; otherwise every image is at the same time, which is all ones.
   bool time_input = false;
 
   void fields(FieldVisitor& v);
@@ -21,7 +20,7 @@ struct UNet2d {
 /// (N, C, H, W) -> the same shape. The image is halved once for each level but the first, and H and W stay what they are for the graph.
 /// `time`, (N, base) or (1, base), is an embedding of the time.
 Value unet2d(const Scope& scope, Value input, Value time, const UNet2d& config = {});
-/// With the time as the configuration says.
-Value unet2d(const Scope& scope, Value input, const UNet2d& config = {});
+/// On "input", and on "time" if the configuration says so.
+Value unet2d(const Scope& scope, const NamedValues& inputs, const UNet2d& config = {});
 
 }  // namespace frit::models

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <span>
+
 #include "frit/core/text.h"
 #include "frit/models/model.h"
 #include "frit/models/onnx/onnx_model.h"
@@ -8,17 +11,50 @@ namespace {
 /// What `frit` takes where the file leaves the image's size open.
 Dims usual_image(int rank) { return Dims::filled(rank, rank == 1 ? 1024 : rank == 2 ? 224 : 32); }
 
+std::string sizes_text(const OnnxPort& port) {
+  std::string text;
+  for (const std::int64_t size : port.sizes) text += concat(text.empty() ? "" : ", ", size < 0 ? "any" : std::to_string(size));
+  return concat(port.dtype, " [", text, "]");
+}
+
+/// The first of the inputs that is of images.
 const OnnxPort& image_input(const OnnxModel& onnx) {
-  const auto refuse = [&](const auto&... found) {
-    fail(ErrorKind::format, onnx.name(), ": expected one input of images, f32 [N, C, ...], found ", found...);
-  };
-  if (onnx.inputs().size() != 1) refuse(onnx.inputs().size(), " inputs; import_onnx() takes any");
-  const OnnxPort& input = onnx.inputs()[0];
-  std::string sizes;
-  for (const std::int64_t size : input.sizes) sizes += concat(sizes.empty() ? "" : ", ", size < 0 ? "any" : std::to_string(size));
-  if (input.dtype != DType::f32 || input.sizes.size() < 3 || input.sizes[1] < 1)
-    refuse(input.dtype, " [", sizes, "]; import_onnx() takes any");
-  return input;
+  std::string found;
+  for (const OnnxPort& input : onnx.inputs()) {
+    if (input.dtype == DType::f32 && input.sizes.size() >= 3 && input.sizes[1] >= 1) return input;
+    found += (found.empty() ? "" : ", ") + sizes_text(input);
+  }
+  fail(ErrorKind::format, onnx.name(), ": expected an input of images, f32 [N, C, ...], found ", found.empty() ? "no inputs" : found,
+       "; import_onnx() takes any");
+}
+
+/// The others, which keep their names.
+std::vector<Model::SideInput> side_inputs(const OnnxModel& onnx, const OnnxPort& image) {
+  std::vector<Model::SideInput> sides;
+  for (const OnnxPort& input : onnx.inputs()) {
+    if (input.name == image.name) continue;
+    bool fits = !input.sizes.empty() && (!is_floating(input.dtype) || input.dtype == DType::f32);
+    for (std::size_t axis = 0; axis < input.sizes.size(); ++axis) {
+      const bool open = input.sizes[axis] < 0, follows = axis >= 2 && input.sizes.size() == image.sizes.size();
+      fits = fits && (axis == 0 ? open || input.sizes[0] == image.sizes[0] : !open || follows);
+    }
+    if (!fits) {
+      fail(ErrorKind::format, onnx.name(), ": input \"", printable(input.name),
+           "\": expected f32 or integers [N, ...] of known sizes, found ", sizes_text(input), "; import_onnx() takes any");
+    }
+    sides.push_back({input.name, Shape(std::span(input.sizes).subspan(1)), input.dtype});
+  }
+  return sides;
+}
+
+/// The outputs besides the first that are of a batch. Which task they have the file does not say, so they are not learnt.
+std::vector<Model::Head> heads(const OnnxModel& onnx, const OnnxPort& image) {
+  std::vector<Model::Head> heads;
+  for (const OnnxPort& output : std::span(onnx.outputs()).subspan(1)) {
+    const bool batch = !output.sizes.empty() && (output.sizes[0] < 0 || output.sizes[0] == image.sizes[0]);
+    if (batch && output.dtype == DType::f32 && output.name != "output") heads.push_back({.name = output.name, .weight = 0});
+  }
+  return heads;
 }
 
 /// The image's size, if the file fixes it.
@@ -33,12 +69,24 @@ Dims fixed_image(const OnnxModel& onnx, const OnnxPort& input) {
   return image;
 }
 
-Value build(const OnnxModel& onnx, const Scope& scope, Value input) {
-  const Value output = onnx.add_to(scope, {{onnx.inputs()[0].name, input}}).at(0);
-  // What was exported for one batch size may have it in a reshape.
-  const bool fits = output.rank() > 0 && output.dim(0) == input.dim(0);
-  if (!fits) fail(ErrorKind::format, onnx.name(), ": a batch of ", input.dim(0), " gives an output of shape ", output.shape());
-  return output;
+NamedValues build(const OnnxModel& onnx, const std::string& image, const std::vector<Model::Head>& heads, const Scope& scope,
+                  NamedValues inputs) {
+  const Value input = inputs.at("input");
+  auto node = inputs.extract("input");
+  node.key() = image;  // as the file calls it
+  inputs.insert(std::move(node));
+  const Values results = onnx.add_to(scope, inputs);
+  NamedValues outputs = {{"output", results.at(0)}};
+  for (std::size_t i = 1; i < results.size(); ++i) {
+    const bool named = std::any_of(heads.begin(), heads.end(), [&](const auto& head) { return head.name == onnx.outputs()[i].name; });
+    if (named) outputs[onnx.outputs()[i].name] = results[i];
+  }
+  for (const auto& [name, output] : outputs) {
+    // What was exported for one batch size may have it in a reshape.
+    const bool fits = output.rank() > 0 && output.dim(0) == input.dim(0);
+    if (!fits) fail(ErrorKind::format, onnx.name(), ": a batch of ", input.dim(0), " gives an output of shape ", output.shape());
+  }
+  return outputs;
 }
 
 Model model_of_onnx(const std::string& path) {
@@ -57,7 +105,11 @@ Model model_of_onnx(const std::string& path) {
   model.full_input = images(32);
   model.has_parameters = true;
   model.follows_shapes = false;
-  model.build = [onnx](const Scope& scope, Value image) { return build(onnx, scope, image); };
+  model.side_inputs = side_inputs(onnx, input);
+  model.heads = heads(onnx, input);
+  model.build = [onnx, image = input.name, heads = model.heads](const Scope& scope, const NamedValues& inputs) {
+    return build(onnx, image, heads, scope, inputs);
+  };
   const bool logits = onnx.outputs()[0].sizes.size() == 2;
   if (logits) model.task = Model::Task::classification;
   return model;

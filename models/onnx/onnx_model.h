@@ -65,8 +65,9 @@ struct OnnxOptions {
 Graph import_onnx(const std::string& path, const OnnxOptions& options = {});
 Graph import_onnx(const OnnxModel& model, const OnnxOptions& options = {});
 
-/// From then on .onnx files whose input is one batch of images, f32 (N, C, ...), are models wherever frit takes a model's name or a
-/// checkpoint: Predictor, the C interface, the command line. Of several outputs the first counts; one of two axes is taken for logits. To
+/// From then on .onnx files with an input of images, f32 (N, C, ...), are models wherever frit takes a model's name or a checkpoint:
+/// Predictor, the C interface, the command line. The first such input is "input"; others keep their names, and need an example's size in
+/// the file. The first output is "output", and what is learnt; one of two axes is taken for logits. Others of a batch keep their names. To
 /// be called at the start of main; the command line does it itself.
 void add_onnx_format();
 

@@ -172,9 +172,14 @@ double Case::largest_gradient(const std::vector<std::string>& names) const {
   return result < all_but_zero * cotangent ? cotangent : result;
 }
 
-/// Builds the model on the file's input and takes the parameters from "param.*" once `state` is prepared.
-Value build_model(const TensorFile& file, Graph& graph, Value input, DType dtype) {
-  return model_of(file, "param.").build(Scope(graph, "", dtype), input);
+/// Builds the model on the file's inputs, each of which `add` puts into the graph, and takes the parameters from "param.*" once `state` is
+/// prepared.
+template <class Add>
+Value build_model(const TensorFile& file, Graph& graph, DType dtype, const Add& add) {
+  const Model model = model_of(file, "param.");
+  NamedValues inputs = {{"input", add("input", file.at("input"))}};
+  for (const Model::SideInput& side : model.side_inputs) inputs[side.name] = add(side.name, file.at(side.name));
+  return model.build(Scope(graph, "", dtype), inputs).at("output");
 }
 
 void set_parameters(const TensorFile& file, const Graph& graph, const State& state) {
@@ -183,7 +188,8 @@ void set_parameters(const TensorFile& file, const Graph& graph, const State& sta
 
 std::vector<VerifyRow> verify_model(const TensorFile& file, const Means& means) {
   Case model{.file = file, .prefix = "", .means = means};
-  model.graph.output("output", build_model(file, model.graph, model.input("input", file.at("input")), means.dtype));
+  const auto add = [&](const std::string& name, const Tensor& tensor) { return model.input(name, tensor); };
+  model.graph.output("output", build_model(file, model.graph, means.dtype, add));
   model.state = std::make_shared<State>(means.device);
   model.state->prepare(model.graph);
   set_parameters(file, model.graph, *model.state);
@@ -243,15 +249,19 @@ Optimizer optimizer_of(const TensorFile& file) {
 
 std::vector<VerifyRow> verify_trace(const TensorFile& file, const Means& means) {
   const DType dtype = means.dtype;
-  const Tensor input = file.at("input").to(dtype), target = file.at("target").to(dtype), losses = file.at("losses");
+  const Tensor target = file.at("target").to(dtype), losses = file.at("losses");
   if (losses.rank() != 1 || losses.elements() > trace_steps_limit) fail(ErrorKind::format, file.file(), ": \"losses\" is ", losses.shape());
   Graph graph;
-  const Value output = build_model(file, graph, graph.input("input", input.shape(), dtype), dtype);
+  Bindings inputs = {{"target", target}};
+  const Value output = build_model(file, graph, dtype, [&](const std::string& name, const Tensor& tensor) {
+    inputs[name] = is_floating(tensor.dtype()) ? tensor.to(dtype) : tensor;
+    return graph.input(name, tensor.shape(), inputs[name].dtype());
+  });
   TrainStep step(mean_squared_error(output, graph.input("target", target.shape(), dtype)), optimizer_of(file), means.device,
                  {.precision = means.precision});
   set_parameters(file, step.graph(), step.state());
   std::vector<double> found;
-  for (std::int64_t i = 0; i < losses.elements(); ++i) found.push_back(step({{"input", input}, {"target", target}}));
+  for (std::int64_t i = 0; i < losses.elements(); ++i) found.push_back(step(inputs));
 
   const Tolerances tolerances = tolerances_of(means);
   const double final_tolerance = metadata_at(file, "optimizer") == "sgd" ? tolerances.trace : tolerances.adam;

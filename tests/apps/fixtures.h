@@ -20,7 +20,7 @@ inline Model tiny_model() {
 inline TensorMap tiny_parameters(DType dtype = DType::f32) {
   Graph graph;
   const Model model = tiny_model();
-  model.build(Scope(graph, "", dtype), graph.input("input", model.small_input, dtype));
+  model.add_to(Scope(graph, "", dtype), model.small_input);
   State state(Device::cpu(), /*seed=*/1);
   state.prepare(graph);
   TensorMap tensors;

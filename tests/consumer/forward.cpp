@@ -27,7 +27,7 @@ int main() {
   using namespace frit;
   const Model model = make_model("conv2d-groupnorm-pool");
   Graph graph;
-  graph.output("output", model.build(Scope(graph), graph.input("input", model.small_input)));
+  graph.output("output", model.add_to(Scope(graph), model.small_input).at("output"));
   const auto state = std::make_shared<State>(Device::cpu());
   Program program(graph::for_inference(graph), state);
   explain(program.graph());

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "frit/core/names.h"
+
 namespace frit {
 namespace {
 
@@ -43,6 +45,16 @@ TEST(MatchesPattern, ManyStarsTakeNoTimeToSpeakOf) {
   for (int i = 0; i < 100; ++i) pattern += "*a";
   EXPECT_TRUE(matches_pattern(pattern, name));
   EXPECT_FALSE(matches_pattern(pattern + "b", name));
+}
+
+TEST(Difference, NamesWhatIsMissingAndWhatIsThereTooMuch) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(difference(Names{"a", "b"}, Names{"b", "a"}), "");
+  EXPECT_EQ(difference(Names{"a", "b", "c"}, Names{"b"}), "missing: \"a\", \"c\"");
+  EXPECT_EQ(difference(Names{"a"}, Names{"a", "\n"}), "not expected: \"\\x0a\"");
+  EXPECT_EQ(difference(Names{"a"}, Names{"b"}), "missing: \"a\"; not expected: \"b\"");
+  const std::string many = difference({}, Names(12, "x"));
+  EXPECT_TRUE(many.ends_with("\"x\" and 2 more")) << many;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ class Checkpoint : public testing::Test {
   Checkpoint() : path_(std::filesystem::temp_directory_path() / concat("frit_checkpoint_", ::getpid(), ".safetensors")) {}
   ~Checkpoint() override { std::filesystem::remove(path_); }
 
-  static void build(Graph& graph, const Model& model) { model.build(Scope(graph), graph.input("input", model.small_input)); }
+  static void build(Graph& graph, const Model& model) { model.add_to(Scope(graph), model.small_input).at("output"); }
 
   std::string restore_error(const TensorMap& tensors, const Metadata& metadata = {}) {
     write_safetensors(path_, tensors, metadata);
@@ -51,7 +51,7 @@ TEST_F(Checkpoint, RoundTrips) {
 }
 
 TEST_F(Checkpoint, HoldsTheModelNotTheOptimizer) {
-  const Value output = model_.build(Scope(graph_), graph_.input("input", model_.small_input));
+  const Value output = model_.add_to(Scope(graph_), model_.small_input).at("output");
   TrainStep step(mean_squared_error(output, graph_.input("target", output.shape())), Adam{});
   save_checkpoint(path_, step, checkpoint_metadata(model_));
   const SafetensorsHeader header = read_safetensors_header(path_);

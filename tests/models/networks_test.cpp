@@ -41,9 +41,8 @@ class Network : public testing::TestWithParam<std::string> {
   /// A graph in this dtype whose parameters have the formula's values.
   Program program(DType dtype, Device device, bool inference, Program::Extend extend = {}) const {
     Graph graph;
-    const Value input = graph.input("input", file_.at("input").shape(), dtype);
     const Model model = make_model(file_.metadata().at("model"), file_.metadata().at("config"));
-    graph.output("output", model.build(Scope(graph, "", dtype), input));
+    graph.output("output", model.add_to(Scope(graph, "", dtype), file_.at("input").shape()).at("output"));
     if (inference) graph = graph::for_inference(graph);
     const auto state = std::make_shared<State>(device);
     state->prepare(graph);
@@ -141,7 +140,7 @@ class NetworkSize : public testing::TestWithParam<Size> {};
 TEST_P(NetworkSize, IsThatOfThePyTorchNetwork) {
   const Model model = make_model(GetParam().model, GetParam().config);
   Graph graph;
-  model.build(Scope(graph), graph.input("input", model.ample_input()));
+  model.add_to(Scope(graph), model.ample_input());
   std::int64_t parameters = 0;
   std::size_t tensors = 0;
   for (const graph::Node* node : graph.all(graph::NodeKind::variable)) {
@@ -171,11 +170,11 @@ class SmallNetwork : public testing::TestWithParam<const char*> {};
 TEST_P(SmallNetwork, LearnsABatchByHeart) {
   const Model model = make_model(GetParam(), make_model(GetParam()).small_config);
   Graph graph;
-  const Value output = model.build(Scope(graph), graph.input("input", model.small_input));
+  const Value output = model.add_to(Scope(graph), model.small_input).at("output");
   const bool classes = model.has_classes();
   const Tensor image = numbers("input", model.small_input).to(DType::f32);
-  const Tensor target =
-      classes ? Tensor::zeros(model.target_shape(output.shape()), DType::i64) : numbers("target", output.shape()).to(DType::f32);
+  const Tensor target = classes ? Tensor::zeros(model.target_shape(model.learnt()[0], output.shape()), DType::i64)
+                                : numbers("target", output.shape()).to(DType::f32);
   const Value wanted = graph.input("target", target.shape(), target.dtype());
   TrainStep step(classes ? cross_entropy(output, wanted) : mean_squared_error(output, wanted), Adam{.learning_rate = 0.01}, Device::cpu());
   const double before = step({{"input", image}, {"target", target}});
@@ -207,7 +206,7 @@ TEST(UNet2d, AsksForTheTimeWhereItsConfigurationSaysSo) {
   for (const bool asks : {false, true}) {
     const Model model = make_model("unet2d", concat(R"({"image_size": [8, 8], "time_input": )", asks ? "true" : "false", "}"));
     Graph graph;
-    model.build(Scope(graph), graph.input("input", {5, 3, 8, 8}));
+    model.add_to(Scope(graph), {5, 3, 8, 8});
     const graph::Node* const time = graph.find(graph::NodeKind::input, "time");
     ASSERT_EQ(time != nullptr, asks);
     if (time != nullptr) {

@@ -44,10 +44,14 @@ class ReferenceModel : public testing::TestWithParam<Case> {
 
 TEST_P(ReferenceModel, RunsAsOneConvolutionAndOneFusedOperator) {
   Graph graph;
-  graph.output("output", model.build(Scope(graph), graph.input("input", GetParam().input)));
+  graph.output("output", model.add_to(Scope(graph), GetParam().input).at("output"));
   const Graph fused = graph::apply(graph::forward_pipeline(), graph);
   const std::map<std::string, int> expected = {{GetParam().convolution, 1}, {GetParam().fused, 1}};
   EXPECT_EQ(count_operations(fused), expected) << graph::to_text(fused);
+}
+
+std::function<Value(const Scope&, Value)> output_of(const Model& model) {
+  return [model](const Scope& scope, Value image) { return model.build(scope, {{"input", image}}).at("output"); };
 }
 
 /// What `build` makes of examples of this shape, inference by inference, for batches of their first 1, 2, 3, ...
@@ -77,12 +81,12 @@ void expect_same_bits_in_any_batch(const std::function<Value(const Scope&, Value
 TEST_P(ReferenceModel, HasTheSameBitsInAnyBatch) {
   Shape example = GetParam().input;
   example.erase(0);
-  expect_same_bits_in_any_batch(model.build, example);
+  expect_same_bits_in_any_batch(output_of(model), example);
 }
 
 /// Sizes at which sums are cut into parts and work is spread over threads.
 TEST(LargeLayers, HaveTheSameBitsInAnyBatch) {
-  expect_same_bits_in_any_batch(make_model("classifier").build, {1, 28, 28});
+  expect_same_bits_in_any_batch(output_of(make_model("classifier")), {1, 28, 28});
   for (const std::int64_t features : {10, 70, 300}) {
     expect_same_bits_in_any_batch([=](const Scope& s, Value x) { return nn::linear(s / "l", x, {features}); }, {3000});
   }
@@ -101,7 +105,7 @@ TEST(LargeLayers, HaveTheSameBitsInAnyBatch) {
 
 TEST_P(ReferenceModel, TrainsThroughTheFusedBackward) {
   Graph graph;
-  const Value output = model.build(Scope(graph), graph.input("input", GetParam().input));
+  const Value output = model.add_to(Scope(graph), GetParam().input).at("output");
   TrainStep step(mean_squared_error(output, graph.input("target", output.shape())), Sgd{});
   const graph::Executable& executable = step.compile({{"input", {DType::f32, GetParam().input}}, {"target", {DType::f32, output.shape()}}});
   std::map<std::string, int> counts = count_operations(executable.graph());
@@ -120,7 +124,7 @@ TEST_P(ReferenceModel, TrainsThroughTheFusedBackward) {
 
 TEST_P(ReferenceModel, PlansWithinATenthOfTheLowerBound) {
   Graph graph;
-  const Value output = model.build(Scope(graph), graph.input("input", GetParam().input));
+  const Value output = model.add_to(Scope(graph), GetParam().input).at("output");
   TrainStep step(mean_squared_error(output, graph.input("target", output.shape())), Adam{});
   const graph::MemoryPlan& plan =
       step.compile({{"input", {DType::f32, GetParam().input}}, {"target", {DType::f32, output.shape()}}}).memory_plan();
@@ -198,7 +202,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 TEST_P(ReferenceModel, TrainsTheSameWhenDeadBuffersArePoisoned) {
   Graph graph;
-  const Value output = model.build(Scope(graph), graph.input("input", GetParam().input));
+  const Value output = model.add_to(Scope(graph), GetParam().input).at("output");
   graph.output("output", output);
   const Shape target_shape = output.shape();
   TrainStep step(mean_squared_error(output, graph.input("target", target_shape)), Adam{}, Device::cpu(), {.seed = 7});
@@ -221,7 +225,7 @@ TEST_P(ReferenceModel, TrainsTheSameWhenDeadBuffersArePoisoned) {
 TEST_P(ReferenceModel, GradientsEqualFiniteDifferences) {
   Graph graph;
   const Model small = model;
-  graph.output("output", small.build(Scope(graph, "", DType::f64), graph.input("input", small.small_input, DType::f64)));
+  graph.output("output", small.add_to(Scope(graph, "", DType::f64), small.small_input).at("output"));
   auto state = std::make_shared<State>(Device::cpu(), 3);
   state->prepare(graph);
   const Tensor input = Tensor::empty(small.small_input, DType::f64);
@@ -237,7 +241,7 @@ TEST_P(ReferenceModel, SameSeedSameBits) {
   std::vector<double> losses[2];
   for (std::vector<double>& run : losses) {
     Graph graph;
-    const Value output = model.build(Scope(graph), graph.input("input", GetParam().input));
+    const Value output = model.add_to(Scope(graph), GetParam().input).at("output");
     TrainStep step(mean_squared_error(output, graph.input("target", output.shape())), AdamW{}, Device::cpu(), {.seed = 7});
     const Tensor input = Tensor::empty(GetParam().input);
     const Tensor target = Tensor::empty(output.shape());
@@ -265,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(
 /// channels, is rounding then, to be compared with the sum of what cancels.
 void expect_bias_gradient_of_zero(const Model& model, const Shape& shape, const std::string& convolution, std::int64_t together) {
   Graph graph;
-  const Value output = model.build(Scope(graph), graph.input("input", shape));
+  const Value output = model.add_to(Scope(graph), shape).at("output");
   graph.output("output", output);
   graph.input("seed", output.shape());
   const Program::Extend extend = [&](Graph& g) {

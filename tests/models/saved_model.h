@@ -40,7 +40,7 @@ class SavedModel : public testing::Test {
   Model model_;
 
  private:
-  void build(Graph& graph, const Shape& shape) const { graph.output("output", model_.build(Scope(graph), graph.input("input", shape))); }
+  void build(Graph& graph, const Shape& shape) const { graph.output("output", model_.add_to(Scope(graph), shape).at("output")); }
 
   Graph graph_;
   std::shared_ptr<State> state_ = std::make_shared<State>(Device::cpu(), 7);

@@ -92,9 +92,51 @@ TEST(DatasetFiles, ReadSafetensors) {
   EXPECT_EQ(dataset->fields()[0].name, "input");
   EXPECT_EQ(dataset->fields()[0].dtype, DType::u8);
   write_safetensors(path, {{"targets", Tensor::zeros({2})}, {"input", Tensor::zeros({2, 3})}});
-  expect_error(ErrorKind::format, "a dataset has the tensors \"input\" and \"target\", got \"input\", \"targets\"",
+  expect_error(ErrorKind::format, "expected the arrays \"input\", \"target\"; missing: \"target\"; not expected: \"targets\"",
                [&] { read_dataset(path); });
   expect_error(ErrorKind::file_system, "no such file", [&] { read_dataset(folder / "missing"); });
+}
+
+TEST(DatasetFiles, HaveTheFieldsThatAreWanted) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "data.safetensors";
+  const ReadOptions with_age = {.fields = {"input", "target", "age", "target.sex"}};
+  TensorMap tensors = {{"age", counting({2, 1})}, {"input", counting({2, 3})}, {"target", Tensor::zeros({2})}};
+  write_safetensors(path, tensors);
+  expect_error(ErrorKind::format, "data.safetensors: expected the arrays \"input\", \"target\"; not expected: \"age\"",
+               [&] { read_dataset(path); });
+  expect_error(ErrorKind::format, "the arrays \"input\", \"target\", \"age\", \"target.sex\"; missing: \"target.sex\"",
+               [&] { read_dataset(path, Split::train, with_age); });
+  tensors["target.sex"] = Tensor::from<std::int64_t>({7, 8}, {2});
+  write_safetensors(path, tensors);
+  const auto expect_fields = [](const Dataset& dataset) {
+    std::vector<std::string> names;
+    for (const Dataset::Field& field : dataset.fields()) names.push_back(field.name);
+    EXPECT_EQ(names, (std::vector<std::string>{"input", "target", "age", "target.sex"}));
+    EXPECT_EQ(read(dataset, {1})[2].item(), 1);
+    EXPECT_EQ(read(dataset, {1})[3].item(), 8);
+  };
+  expect_fields(*read_dataset(path, Split::train, with_age));
+
+  write_npy(folder / "inputs.npy", tensors["input"]);
+  write_npy(folder / "age.npy", tensors["age"]);
+  expect_error(ErrorKind::file_system, concat(folder / "targets.npy", ", ", folder / "target.sex.npy", ": no such file"),
+               [&] { read_dataset(folder.path(), Split::train, with_age); });
+  write_npy(folder / "targets.npy", tensors["target"]);
+  EXPECT_EQ(read_dataset(folder.path())->fields().size(), 2u) << "other files may lie in a folder";
+  write_npy(folder / "target.sex.npy", tensors["target.sex"]);
+  expect_fields(*read_dataset(folder.path(), Split::train, with_age));
+  write_npy(folder / "age.npy", Tensor::zeros({3, 1}));
+  expect_error(ErrorKind::format, "age.npy: \"age\" has 3 examples, \"input\" has 2",
+               [&] { read_dataset(folder.path(), Split::train, with_age); });
+  expect_error(ErrorKind::format, "no file can have the name of the field \"../age\"", [&] {
+    read_dataset(folder.path(), Split::train, {.fields = {"input", "target", "../age"}});
+  });
+
+  for (const char* const file : {"inputs.npy", "targets.npy"}) std::filesystem::remove(folder / file);
+  write_text(folder / "train-images-idx3-ubyte", std::string("\0\0\x08\3\0\0\0\1\0\0\0\1\0\0\0\1\7", 17));
+  write_text(folder / "train-labels-idx1-ubyte", std::string("\0\0\x08\1\0\0\0\1\7", 9));
+  expect_error(ErrorKind::format, "missing: \"age\", \"target.sex\"", [&] { read_dataset(folder.path(), Split::train, with_age); });
 }
 
 TEST(DatasetFiles, RefuseExamplesThatTakeNoBytes) {
@@ -135,7 +177,7 @@ TEST(DatasetFiles, ReadNpz) {
   EXPECT_EQ(read(*dataset, {1})[1].item(), 6);
   write_text(path, zip_file({{"x.npy", npy(Tensor::zeros({2}))}, {"a.npy", npy(Tensor::zeros({2}))}}));
   EXPECT_EQ(read_npz_dataset(path)->fields()[0].name, "a") << "any names for a program of one's own";
-  expect_error(ErrorKind::format, "a dataset has the tensors \"input\" and \"target\", got \"a\", \"x\"", [&] { read_dataset(path); });
+  expect_error(ErrorKind::format, "missing: \"input\", \"target\"; not expected: \"a\", \"x\"", [&] { read_dataset(path); });
   write_text(path, zip_file({{"input.npy", npy(Tensor::zeros({2}))}, {"target.npy", npy(Tensor::zeros({3}))}}));
   expect_error(ErrorKind::format, "data.npz: \"target\" has 3 examples, \"input\" has 2", [&] { read_dataset(path); });
 }

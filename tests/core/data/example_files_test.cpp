@@ -137,6 +137,19 @@ TEST(ReadExamples, AShapeThatIsNotWantedIsRefusedBeforeMemoryIsTaken) {
   }
 }
 
+TEST(ReadNamedArrays, TakesWhatHasNames) {
+  const TemporaryFolder folder;
+  write_npy(folder / "x.npy", Tensor::zeros({2}));
+  EXPECT_FALSE(read_named_arrays(folder / "x.npy"));
+  write_safetensors(folder / "x.safetensors", {{"input", Tensor::zeros({2, 3})}, {"age", Tensor::zeros({2})}});
+  EXPECT_EQ(read_named_arrays(folder / "x.safetensors")->at("input").shape(), (Shape{2, 3}));
+  expect_error(ErrorKind::file_system, "nowhere: no such file", [&] { read_named_arrays(folder / "nowhere"); });
+  FRIT_SKIP_WITHOUT("libzip");
+  const std::vector<std::byte> bytes = serialize_npy(Tensor::full({1}, 4));
+  write_text(folder / "archive", zip_file({{"age.npy", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())}}));
+  EXPECT_EQ(read_named_arrays(folder / "archive")->at("age").item(), 4) << "by its first bytes";
+}
+
 TEST(ExampleFiles, AreThoseOfAFolderThatCanBeRead) {
   const TemporaryFolder folder;
   const auto refused = [&] {

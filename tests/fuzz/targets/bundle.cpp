@@ -12,7 +12,7 @@ FRIT_FUZZ_TARGET(bundle, fuzzing::mutate_two_safetensors) {
   const auto [state, inputs] = fuzzing::two_files(bytes);
   Replay replay = read_bundle(MemoryInput(std::as_bytes(std::span(state)), "state"),
                               MemoryInput(std::as_bytes(std::span(inputs)), "inputs"), Device::cpu());
-  graph::find_non_finite(replay.step.compile(types_of(replay.inputs)), replay.inputs);
+  graph::find_non_finite(replay.step.compile(tensor_types(replay.inputs)), replay.inputs);
 }
 
 }  // namespace frit::apps

@@ -45,7 +45,7 @@ TEST_P(OnnxGolden, TrainingGivesPyTorchsLosses) {
   const Model model = make_model(path_);
   Graph graph;
   const Tensor target = file_.at("target");
-  const Value output = model.build(Scope(graph, "", DType::f64), graph.input("input", file_.at("input").shape(), DType::f64));
+  const Value output = model.add_to(Scope(graph, "", DType::f64), file_.at("input").shape()).at("output");
   const bool classes = target.dtype() == DType::i64;
   const Value wanted = graph.input("target", target.shape(), target.dtype());
   TrainStep step(classes ? cross_entropy(output, wanted) : mean_squared_error(output, wanted), Sgd{.learning_rate = 0.05, .momentum = 0.9},
