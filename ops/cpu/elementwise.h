@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -35,11 +36,27 @@ struct RepeatedOperand {
   T operator[](std::int64_t) const { return value; }
 };
 
-/// Not inlined: a loop vectorises best in a function of its own, with all that it calls in it.
+/// Not inlined: a loop vectorises best in a function of its own, with all that it calls in it. A functor may have a form for usual
+/// operands alone, `of_usual`, that vectorises where the functor itself does not, and gives the same.
 template <class Out, class Function, class... Operands>
 [[gnu::noinline, gnu::flatten]] void map_run(Out* output, std::int64_t count, Function function, Operands... operands) {
-  FRIT_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < count; ++i) output[i] = function(operands[i]...);
+  if constexpr (requires { function.of_usual(operands[0]...); }) {
+    constexpr std::int64_t most = 1024;  // which stay in the cache
+    for (std::int64_t begin = 0; begin < count; begin += most) {
+      const std::int64_t end = std::min(begin + most, count);
+      std::int32_t unusual = 0;
+      for (std::int64_t i = begin; i < end; ++i) unusual |= static_cast<std::int32_t>(!function.is_usual(operands[i]...));
+      if (unusual != 0) {
+        for (std::int64_t i = begin; i < end; ++i) output[i] = function(operands[i]...);
+        continue;
+      }
+      FRIT_INDEPENDENT_ITERATIONS
+      for (std::int64_t i = begin; i < end; ++i) output[i] = function.of_usual(operands[i]...);
+    }
+  } else {
+    FRIT_INDEPENDENT_ITERATIONS
+    for (std::int64_t i = 0; i < count; ++i) output[i] = function(operands[i]...);
+  }
 }
 
 /// map_run for operands of these types that lie side by side.

@@ -67,6 +67,17 @@ inline V multiply_add(V a, V b, V c) {
 #endif
 }
 
+/// The products of the lower halves.
+inline Vector<std::uint64_t> multiply_low(Vector<std::uint64_t> a, Vector<std::uint64_t> b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vector<std::uint64_t>>(_mm512_mul_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__) && defined(__FMA__)
+  return reinterpret_cast<Vector<std::uint64_t>>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+  return (a & 0xffffffffu) * (b & 0xffffffffu);
+#endif
+}
+
 /// min(max(x, low), high) for low <= high, or NaN.
 template <class T>
 inline Vector<T> clamp(Vector<T> x, Vector<T> low, Vector<T> high) {

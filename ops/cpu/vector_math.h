@@ -6,14 +6,15 @@
 #include <cstdint>
 #include <limits>
 
-// exp and log without branches or calls, so that a loop over them becomes vector code. Float only: for double they are the library's.
-// Both keep NaN and are right at 0, infinities and subnormal numbers; the error is below 2 units in the last place. The coefficients are
-// those of Cephes (S. Moshier), expf.c and logf.c.
+// Functions without branches or calls, so that a loop over them becomes vector code. Float only: for double they are the library's. They
+// keep NaN and are right at 0, infinities and subnormal numbers; the error is below 2 units in the last place. The coefficients of exp and
+// log are those of Cephes (S. Moshier), expf.c and logf.c; the other polynomials have the least relative error.
 
 namespace frit::ops {
 
 /// a * b + c, rounded once where the processor can.
-inline float multiply_add(float a, float b, float c) {
+template <class T>
+T multiply_add(T a, T b, T c) {
 #if defined(__FMA__) || defined(__FP_FAST_FMAF)
   return std::fma(a, b, c);
 #else
@@ -44,15 +45,23 @@ inline float vector_exp(float x) {
   return y * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((whole - half + 127) << 23) + nan;
 }
 
+/// A positive number as (1 + r) 2^e, with 1 + r in [sqrt(1/2), sqrt(2)).
+struct Scaled {
+  float r, e;
+
+  explicit Scaled(float x) {
+    // The exponent of the factor that makes a subnormal x normal. Masks and sums instead of choices: GCC would branch.
+    const std::int32_t raised = 25 & -static_cast<std::int32_t>(x < std::numeric_limits<float>::min());
+    const float normal = x * std::bit_cast<float>((raised + 127) << 23);
+    const auto bits = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(normal) - 0x3f3504f3u);  // wraps for negative x
+    r = std::bit_cast<float>((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
+    e = static_cast<float>((bits >> 23) - raised);
+  }
+};
+
 inline float vector_log(float x) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  // The exponent of the factor that makes a subnormal x normal. Masks and sums instead of choices: GCC would branch.
-  const std::int32_t raised = 25 & -static_cast<std::int32_t>(x < std::numeric_limits<float>::min());
-  const float scaled = x * std::bit_cast<float>((raised + 127) << 23);
-  // scaled = m 2^e with m in [sqrt(1/2), sqrt(2))
-  const auto bits = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(scaled) - 0x3f3504f3u);  // wraps for negative x
-  const float e = static_cast<float>((bits >> 23) - raised);
-  const float r = std::bit_cast<float>((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
+  const auto [r, e] = Scaled(x);
   float p = 7.0376836292e-2f;
   p = multiply_add(p, r, -1.1514610310e-1f);
   p = multiply_add(p, r, 1.1676998740e-1f);
@@ -68,6 +77,84 @@ inline float vector_log(float x) {
   const float special =
       (x < infinity ? 0.0f : x) + (x == 0.0f ? -infinity : 0.0f) + (x < 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
   return multiply_add(e, 0.693359375f, r + y) + special;
+}
+
+/// What vector_sin and vector_cos take: no NaN.
+inline bool is_usual_angle(float x) { return std::abs(x) <= 0x1p19f; }
+
+/// sin(angle + quadrant pi / 2) for a usual angle that is not negative, where quadrant is 0 or 1.
+inline float sine_from(float angle, std::int32_t quadrant) {
+  constexpr float round = 0x1.8p23f;
+  const float rounded = multiply_add(angle, 0.636619772f, round);
+  // In double the product with the first 33 bits of pi / 2 is exact, so that r is right next to its multiples, too.
+  const double n = static_cast<double>(rounded - round);
+  const auto r = static_cast<float>(static_cast<double>(angle) - n * 0x1.921fb544p+0 - n * 0x1.0b4611a626331p-34);
+  const float square = r * r;
+  float sine = 2.71373528e-6f;
+  sine = multiply_add(sine, square, -1.98388268e-4f);
+  sine = multiply_add(sine, square, 8.33332818e-3f);
+  sine = multiply_add(sine, square, -1.66666672e-1f);
+  sine = multiply_add(sine * square, r, r);
+  float cosine = 2.43896684e-5f;
+  cosine = multiply_add(cosine, square, -1.38869206e-3f);
+  cosine = multiply_add(cosine, square, 4.16666381e-2f);
+  cosine = multiply_add(cosine, square, -0.5f);
+  cosine = multiply_add(cosine, square, 1.0f);
+  const std::int32_t quarter = std::bit_cast<std::int32_t>(rounded) + quadrant;  // but for a multiple of 4
+  const float magnitude = (quarter & 1) != 0 ? cosine : sine;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) ^ (static_cast<std::uint32_t>(quarter & 2) << 30));
+}
+
+inline float vector_sin(float x) {
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000u;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(sine_from(std::abs(x), 0)) ^ sign);
+}
+
+inline float vector_cos(float x) { return sine_from(std::abs(x), 1); }
+
+/// base to the exponent, as std::pow gives it at zeros, infinities and NaN. Computed in double, so that a result that is a float is exact.
+inline float vector_pow(float base, float exponent) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const float magnitude = std::abs(base);
+  const auto [r, finite_e] = Scaled(magnitude);
+  const float positive_e = magnitude == 0 ? -infinity : finite_e, e = magnitude < infinity ? positive_e : magnitude;
+  // log2(1 + r) / r; the terms with r^6 and above are so small that float does for them.
+  const float square = r * r;
+  float even = 0.077360190413945054f, odd = -0.1428360398123267f;
+  even = multiply_add(even, square, 0.14475234849357851f);
+  odd = multiply_add(odd, square, -0.14315772485406311f);
+  even = multiply_add(even, square, 0.15876931711606521f);
+  odd = multiply_add(odd, square, -0.18030045166635983f);
+  even = multiply_add(even, square, 0.20617538607157995f);
+  const auto x = static_cast<double>(r);
+  double p = static_cast<double>(multiply_add(odd, r, even));
+  p = multiply_add(p, x, -0.24045317274346334);
+  p = multiply_add(p, x, 0.28853729279433343);
+  p = multiply_add(p, x, -0.3606736746943538);
+  p = multiply_add(p, x, 0.4808983614022368);
+  p = multiply_add(p, x, -0.72134752086945686);
+  p = multiply_add(p, x, 1.4426950408686934);
+  const double power = static_cast<double>(exponent) * multiply_add(p, x, static_cast<double>(e));
+  constexpr double round = 0x1.8p52 + 1023;
+  const double rounded = power + round, f = power - (rounded - round);
+  double q = 0.00015353342200932584;
+  q = multiply_add(q, f, 0.0013398900254717012);
+  q = multiply_add(q, f, 0.0096184376073211019);
+  q = multiply_add(q, f, 0.055503324095648364);
+  q = multiply_add(q, f, 0.24022647910195158);
+  q = multiply_add(q, f, 0.69314720288083753);
+  q = multiply_add(q, f, 1.0);
+  const auto result = static_cast<float>(q * std::bit_cast<double>(std::bit_cast<std::uint64_t>(rounded) << 52));
+  const auto approximate = static_cast<float>(power);
+  const float not_small = approximate < -200 ? 0.0f : result, not_large = approximate > 200 ? infinity : not_small;
+  const float positive = ((magnitude == 1) | (exponent == 0)) ? 1.0f : not_large;  // of NaN too
+  // Of a base below zero: the sign that an odd exponent gives, and NaN for one that is not whole.
+  const float half = exponent * 0.5f;
+  const bool is_whole = std::floor(exponent) == exponent, is_odd = is_whole & (std::floor(half) != half);
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(base) & (is_odd ? 0x80000000u : 0u);
+  const float with_sign = std::bit_cast<float>(std::bit_cast<std::uint32_t>(positive) ^ sign);
+  const bool is_real = is_whole | !(base < 0) | !(base > -infinity);
+  return is_real ? with_sign : std::numeric_limits<float>::quiet_NaN();
 }
 
 inline double vector_exp(double x) { return std::exp(x); }

@@ -1,9 +1,12 @@
 #include "frit/ops/elementwise/arithmetic.h"
 
+#include <limits>
+
 #include "frit/ops/elementwise/arithmetic_functors.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/elementwise/unary_functors.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -79,6 +82,24 @@ void run_arithmetic(const KernelContext& call) {
 template <template <class> class Function>
 void run_floating(const KernelContext& call) {
   dispatch_floating(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T, T>(call.outputs[0], call.inputs, Function<T>{}); });
+}
+
+/// The powers that most programs take are products and a root.
+void run_power(const KernelContext& call) {
+  const Tensor& output = call.outputs[0];
+  dispatch_floating(output.dtype(), [&]<class T>() {
+    const double plain = call.inputs[1].elements() == 1 ? static_cast<double>(*call.inputs[1].data<T>()) : 0;
+    if (plain == 2) return map_elements<T, T>(output, call.inputs, Square<T>{});
+    if (plain == 3) return map_elements<T, T>(output, call.inputs, [](T x) { return x * x * x; });
+    if (plain == 0.5) {
+      constexpr T infinity = std::numeric_limits<T>::infinity();
+      return map_elements<T, T>(output, call.inputs, [](T x) {  // of -0 and -infinity it is not what the square root is
+        const T from_zero = x + 0, base = x == -infinity ? infinity : from_zero;
+        return std::sqrt(base);
+      });
+    }
+    map_elements<T, T, T>(output, call.inputs, Power<T>{});
+  });
 }
 
 void run_negate(const KernelContext& call) {
@@ -216,7 +237,7 @@ FRIT_OPERATORS(arithmetic) {
   divide.linear_inputs = {{0, LinearInput::factor}};
   divide.channel_affine = channel_affine([](Value x) { return ChannelAffine{1.0 / x, {}}; }, [](Value) { return ChannelAffine{}; });
   registry.add(std::move(divide));
-  Operator power = binary("power", "a to the b", power_gradient, run_floating<Power>, Fill::positive, Fill::normal, 1);
+  Operator power = binary("power", "a to the b", power_gradient, run_power, Fill::positive, Fill::normal, 1);
   power.precision = Precision::full;
   registry.add(std::move(power));
   registry.add(share<Minimum>("minimum_backward", "the share of a in the gradient of minimum(a, b): half at a tie"));

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "frit/core/half.h"
+#include "frit/ops/elementwise/scalar_math.h"
 
 namespace frit::ops {
 
@@ -78,7 +78,7 @@ struct Negate {
 
 template <class T>
 struct Power {
-  FRIT_HOST_DEVICE T operator()(T base, T exponent) const { return std::pow(base, exponent); }
+  FRIT_HOST_DEVICE T operator()(T base, T exponent) const { return to_the(base, exponent); }
 };
 
 /// The smaller of two; NaN if either is NaN. `gradient` is the share of `a`: half at a tie, all of it at NaN.

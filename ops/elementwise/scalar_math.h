@@ -6,8 +6,9 @@
 #include "frit/core/half.h"
 #include "frit/ops/cpu/vector_math.h"
 
-// The transcendental functions that the functors use. For float on the host they have no branches and no calls, so that a loop over them
-// becomes vector code, and errors below 1e-6 relative to the result; for double, and on a CUDA device, they are the library's.
+// The transcendental functions that the functors use. For float on the host they have no branches and no calls, but for sine and cosine of
+// unusual angles, so that a loop over them becomes vector code, and errors below 1e-6 relative to the result; for double, and on a CUDA
+// device, they are the library's.
 
 namespace frit::ops {
 
@@ -44,6 +45,31 @@ FRIT_HOST_DEVICE T logarithm(T x) {
     return vector_log(x);
   } else {
     return std::log(x);
+  }
+}
+
+template <class T>
+FRIT_HOST_DEVICE T sine(T x) {
+  if constexpr (branch_free<T>) {
+    if (is_usual_angle(x)) return vector_sin(x);
+  }
+  return std::sin(x);
+}
+
+template <class T>
+FRIT_HOST_DEVICE T cosine(T x) {
+  if constexpr (branch_free<T>) {
+    if (is_usual_angle(x)) return vector_cos(x);
+  }
+  return std::cos(x);
+}
+
+template <class T>
+FRIT_HOST_DEVICE T to_the(T base, T exponent) {
+  if constexpr (branch_free<T>) {
+    return vector_pow(base, exponent);
+  } else {
+    return std::pow(base, exponent);
   }
 }
 

@@ -47,12 +47,16 @@ struct Rsqrt {
 
 template <class T>
 struct Sin {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::sin(x); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return sine(x); }
+  static bool is_usual(T x) requires(std::is_same_v<T, float>) { return is_usual_angle(x); }
+  static T of_usual(T x) requires(std::is_same_v<T, float>) { return vector_sin(x); }
 };
 
 template <class T>
 struct Cos {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::cos(x); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return cosine(x); }
+  static bool is_usual(T x) requires(std::is_same_v<T, float>) { return is_usual_angle(x); }
+  static T of_usual(T x) requires(std::is_same_v<T, float>) { return vector_cos(x); }
 };
 
 template <class T>

@@ -49,15 +49,17 @@ void kernel(const KernelContext& call) {
     T* const y = data_or_null<T>(call.outputs[0]);
     T* const unit_gradient = data_or_null<T>(call.outputs[1]);
     const double divisor = reduction == Reduction::mean ? static_cast<double>(elements) : 1;  // the mean over nothing is NaN
+    const auto write = [&](T* output, std::int64_t begin, std::int64_t end, const auto& function) {
+      using Operand = detail::DenseOperand<T>;
+      if (output != nullptr) detail::map_run(output + begin, end - begin, function, Operand{p + begin}, Operand{t + begin});
+    };
     const auto write_unit_gradient = [&](std::int64_t begin, std::int64_t end) {
       const T share = 1 / static_cast<T>(divisor);
-      if (unit_gradient == nullptr) return;
-      FRIT_INDEPENDENT_ITERATIONS
-      for (std::int64_t i = begin; i < end; ++i) unit_gradient[i] = Loss::by_prediction(p[i], t[i]) * share;
+      write(unit_gradient, begin, end, [share](T a, T b) { return Loss::by_prediction(a, b) * share; });
     };
     if (reduction == Reduction::none) {
       parallel_for(elements, elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end && y != nullptr; ++i) y[i] = Loss::value(p[i], t[i]);
+        write(y, begin, end, [](T a, T b) { return Loss::value(a, b); });
         write_unit_gradient(begin, end);
       });
       return;

@@ -47,7 +47,8 @@ struct LogisticCrossEntropy {
   static constexpr bool antisymmetric = false;
   template <class T>
   FRIT_HOST_DEVICE static T value(T p, T t) {
-    return (p < 0 ? (p - p) - t * p : (1 - t) * p) + log_one_plus(exponential(-std::abs(p)));
+    const T below = (p - p) - t * p, above = (1 - t) * p;
+    return (p < 0 ? below : above) + log_one_plus(exponential(-std::abs(p)));
   }
   template <class T>
   FRIT_HOST_DEVICE static T by_prediction(T p, T t) {

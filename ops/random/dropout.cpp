@@ -1,6 +1,7 @@
 #include "frit/ops/random/dropout.h"
 
 #include "frit/core/thread_pool.h"
+#include "frit/ops/cpu/simd.h"
 #include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/random/dropout_mask.h"
 
@@ -41,8 +42,8 @@ Values gradient_of_backward(const GradientContext& c) {
 
 Values at_inference(Emitter&, std::span<const Value> inputs, const Attributes&) { return {inputs[0], Value{}}; }
 
-/// Pixels of a channel that are handled at a time.
-constexpr std::int64_t block = 64;
+/// Elements, or pixels of a channel, that are handled at a time.
+constexpr std::int64_t block = 512;
 
 /// A tensor's elements by image, channel and pixel, as the mask counts them. One that is undefined has none.
 template <class T>
@@ -57,11 +58,34 @@ struct Elements {
   T& at(std::int64_t n, std::int64_t c, std::int64_t p) const { return data[n * image + c * channel + p * pixel]; }
 };
 
-/// Whether elements first ... first + block - 1 are kept, from kept[first % 4] on.
-void keep(const DropoutMask& dropout, std::int64_t first, std::array<std::uint8_t, block + 4>& kept) {
-  for (std::int64_t i = 0; i < block + first % 4; i += 4) {
-    const std::array<std::uint8_t, 4> quad = dropout.quad(static_cast<std::uint64_t>((first + i) / 4));
-    std::copy(quad.begin(), quad.end(), kept.begin() + i);
+/// The words of Philox as they are multiplied several at a time: each in the lower half of a wider one.
+struct WideProduct {
+  using Words = simd::Vector<std::uint64_t>;
+  std::array<Words, 2> operator()(std::uint64_t factor, Words words) const {
+    const Words product = simd::multiply_low(words, factor - Words{});
+    return {product >> 32, product};
+  }
+};
+
+/// Which of count elements are kept, from element `first` on, which is the first of four; and of some elements after them.
+[[gnu::noinline]] void keep(const DropoutMask& dropout, std::int64_t first, std::int64_t count, std::uint8_t* kept) {
+  using Words = WideProduct::Words;
+  constexpr int lanes = simd::lanes<std::uint64_t>, vectors = 2;
+  Words lane;
+  for (int i = 0; i < lanes; ++i) lane[i] = static_cast<std::uint64_t>(i);
+  for (std::int64_t done = 0; done < count; done += 4 * lanes * vectors) {
+    std::array<Words, 4> words[vectors];
+    for (int v = 0; v < vectors; ++v) {
+      const Words quad = static_cast<std::uint64_t>((first + done) / 4 + v * lanes) + lane, stream = dropout.counter - Words{};
+      words[v] = {quad, quad >> 32, stream, stream >> 32};
+    }
+    philox_rounds(words, dropout.seed, WideProduct{});
+    for (int v = 0; v < vectors; ++v) {
+      for (int word = 0; word < 4; ++word) {
+        const Words keeps = (words[v][static_cast<std::size_t>(word)] & 0xffffffffu) >= dropout.threshold;
+        for (int i = 0; i < lanes; ++i) kept[done + (v * lanes + i) * 4 + word] = static_cast<std::uint8_t>(keeps[i] & 1);
+      }
+    }
   }
 }
 
@@ -79,10 +103,16 @@ void run_typed(const KernelContext& call, const DropoutMask& dropout) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t n = i / blocks, p = i % blocks * block, count = std::min(block, pixels - p);
       for (std::int64_t c = 0; c < channels; ++c) {
-        std::array<std::uint8_t, block + 4> quads;
+        std::array<std::uint8_t, block + 8 * simd::lanes<std::uint64_t>> quads;
         const std::int64_t first = (n * channels + c) * pixels + p;
-        keep(dropout, first, quads);
+        keep(dropout, first - first % 4, count + first % 4, quads.data());
         const std::uint8_t* const kept = quads.data() + first % 4;
+        if (!by_channels) {
+          if (y.data != nullptr)
+            detail::map_run(y.data + p, count, function, detail::DenseOperand<T>{x.data + p}, detail::DenseOperand<std::uint8_t>{kept});
+          if (mask.data != nullptr) std::copy_n(kept, count, mask.data + p);
+          continue;
+        }
         for (std::int64_t k = 0; y.data != nullptr && k < count; ++k) y.at(n, c, p + k) = function(x.at(n, c, p + k), kept[k]);
         for (std::int64_t k = 0; mask.data != nullptr && k < count; ++k) mask.at(n, c, p + k) = kept[k];
       }

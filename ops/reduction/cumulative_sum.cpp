@@ -1,6 +1,7 @@
 #include "frit/ops/reduction/cumulative_sum.h"
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 
 #include "frit/core/thread_pool.h"
@@ -29,8 +30,8 @@ Values cumulative_sum_gradient(const GradientContext& call) {
   return {cumulative_sum(call.gradients[0], axis, exclusive, !reverse)};
 }
 
-/// Neighbouring lines whose sums a task has at once.
-constexpr std::int64_t tile_elements = 256;
+/// Neighbouring lines whose sums a task has at once, of lines that lie side by side, and of others: one sum waits for the one before it.
+constexpr std::int64_t tile_elements = 256, lines_together = 4;
 
 /// Element after element, in float64 or i64.
 void run_cumulative_sum(const KernelContext& call) {
@@ -39,32 +40,41 @@ void run_cumulative_sum(const KernelContext& call) {
   const int axis = normalize_axis(call.as<CumulativeSumAttributes>().axis, input.rank(), "cumulative_sum");
   const std::int64_t size = input.dim(axis), inner = dense_strides(input.shape())[axis];
   if (input.elements() == 0) return;
-  const std::int64_t tiles = (inner + tile_elements - 1) / tile_elements;
-  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (size * std::min(inner, tile_elements)));
+  const std::int64_t lines = input.elements() / size, tiles = (inner + tile_elements - 1) / tile_elements;
   const std::int64_t first = reverse ? (size - 1) * inner : 0, step = reverse ? -inner : inner;
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
     using Sum = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
     using Result = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
-    parallel_for(input.elements() / (size * inner) * tiles, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) {
-        const std::int64_t column = item % tiles * tile_elements, start = item / tiles * size * inner + column + first;
-        const auto scan = [&](auto width) {
-          const T* x = input.data<T>() + start;
-          Result* y = call.outputs[0].data<Result>() + start;
-          Sum sums[tile_elements] = {};
-          for (std::int64_t i = 0; i < size; ++i, x += step, y += step) {
-            for (std::int64_t j = 0; j < width; ++j) {
-              const Sum sum = Add<Sum>{}(sums[j], static_cast<Sum>(x[j]));
-              y[j] = static_cast<Result>(exclusive ? sums[j] : sum);
-              sums[j] = sum;
-            }
-          }
-        };
-        if (inner == 1) {
-          scan(std::integral_constant<std::int64_t, 1>{});  // whose sum stays in a register
-        } else {
-          scan(std::min(tile_elements, inner - column));
+    // So many lines, `most` at most, the first element of the first at `start`, those of its neighbours so far apart.
+    const auto scan = [&]<std::size_t most>(std::integral_constant<std::size_t, most>, std::int64_t start, auto width, auto apart) {
+      const T* x = input.data<T>() + start + first;
+      Result* y = call.outputs[0].data<Result>() + start + first;
+      std::array<Sum, most> sums{};
+      for (std::int64_t i = 0; i < size; ++i, x += step, y += step) {
+        for (std::int64_t j = 0; j < width; ++j) {
+          Sum& sum_before = sums[static_cast<std::size_t>(j)];
+          const Sum sum = Add<Sum>{}(sum_before, static_cast<Sum>(x[j * apart]));
+          y[j * apart] = static_cast<Result>(exclusive ? sum_before : sum);
+          sum_before = sum;
         }
+      }
+    };
+    const std::integral_constant<std::int64_t, 1> one;
+    if (inner == 1) {
+      const std::integral_constant<std::int64_t, lines_together> several;
+      parallel_for(lines, std::max(lines_together, 16384 / size / lines_together * lines_together),
+                   [&](std::int64_t line, std::int64_t end) {
+                     for (; line + several <= end; line += several)
+                       scan(std::integral_constant<std::size_t, lines_together>{}, line * size, several, size);
+                     for (; line < end; ++line) scan(std::integral_constant<std::size_t, 1>{}, line * size, one, size);
+                   });
+      return;
+    }
+    const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (size * std::min(inner, tile_elements)));
+    parallel_for(lines / inner * tiles, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t item = begin; item < end; ++item) {
+        const std::int64_t column = item % tiles * tile_elements, start = item / tiles * size * inner + column;
+        scan(std::integral_constant<std::size_t, tile_elements>{}, start, std::min(tile_elements, inner - column), one);
       }
     });
   });

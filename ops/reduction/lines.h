@@ -10,9 +10,10 @@ namespace frit::ops {
 
 // What reductions compute of elements that lie side by side and are one result.
 
-/// combine(...(start, x[0]), x[1]) ..., several at a time in vectors V of numbers A that the elements become.
-template <class A, class T, class Combine>
-A reduce_line(const T* x, std::int64_t count, A start, const Combine& combine) {
+/// combine(...(start, term(0)), term(1)) ..., several at a time in vectors of numbers A: of a type To, A or such a vector,
+/// term.template operator()<To>(i) is the terms from the i-th on.
+template <class A, class Term, class Combine>
+A reduce_terms(std::int64_t count, A start, const Term& term, const Combine& combine) {
   using V = simd::Vector<A>;
   constexpr int lanes = simd::lanes<A>;
   A result = start;
@@ -20,15 +21,22 @@ A reduce_line(const T* x, std::int64_t count, A start, const Combine& combine) {
   if (count >= lanes) {
     V even = start - V{}, odd = even;
     for (; i + 2 * lanes <= count; i += 2 * lanes) {
-      even = combine(even, load_as<V>(x + i));
-      odd = combine(odd, load_as<V>(x + i + lanes));
+      even = combine(even, term.template operator()<V>(i));
+      odd = combine(odd, term.template operator()<V>(i + lanes));
     }
-    if (i + lanes <= count) even = combine(even, load_as<V>(x + i)), i += lanes;
+    if (i + lanes <= count) even = combine(even, term.template operator()<V>(i)), i += lanes;
     even = combine(even, odd);
     for (int lane = 0; lane < lanes; ++lane) result = combine(result, static_cast<A>(even[lane]));
   }
-  for (; i < count; ++i) result = combine(result, static_cast<A>(x[i]));
+  for (; i < count; ++i) result = combine(result, term.template operator()<A>(i));
   return result;
+}
+
+/// Of the elements of x.
+template <class A, class T, class Combine>
+A reduce_line(const T* x, std::int64_t count, A start, const Combine& combine) {
+  return reduce_terms(
+      count, start, [x]<class To>(std::int64_t i) { return load_as<To>(x + i); }, combine);
 }
 
 template <class A, class T>

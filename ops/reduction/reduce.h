@@ -95,8 +95,8 @@ class ReductionPlan {
   Block block(std::int64_t index) const;
   /// Each result is of one run of elements, which one task takes, and which is not empty.
   bool has_lines() const { return has_lanes() && count_ > 0 && reduced_.rank() <= 1 && kept_.rank() <= 1 && segments_ == 1; }
-  /// And of so few that many of them are computed together, as columns; see ShortLines.
-  bool has_short_lines() const { return has_lines() && count_ <= short_line; }
+  /// And of so few, `most` at most, that many of them are computed together, as columns; see ShortLines.
+  bool has_short_lines(std::int64_t most = short_line) const { return has_lines() && count_ <= std::min(most, short_line); }
   /// body(block) for all such results, in parallel: one result, or several that are of a tile's width of elements together.
   template <class Body>
   void for_each_lines(const Body& body) const {

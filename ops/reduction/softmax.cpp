@@ -102,7 +102,7 @@ void kernel(const KernelContext& call) {
     const T* const x = call.inputs[0].data<T>();
     T* const y = call.outputs[0].data<T>();
     if (plan.has_lines()) {
-      const bool are_short = plan.has_short_lines();
+      const bool are_short = plan.has_short_lines(2 * simd::lanes<T>);  // columns that become lines again take longer
       const auto normalize = [&, run = are_short ? normalize_short_lines<Form, T> : normalize_lines<Form, T>](const Block& block) {
         run(x + block.offset, y + block.offset, plan.count(), block.width);
       };
@@ -152,19 +152,31 @@ template <class Form, class T>
   for (int i = 0; i < width; ++i) result[i] = Form::gradient(g[i], y[i], sum[i]);
 }
 
+/// So few terms are summed as they are.
 template <class Form, class T>
 void subtract_short_lines(const T* g, const T* y, T* result, std::int64_t count, int width) {
   ShortLines<T> gradients(g, count, width);
   const ShortLines<T> lines(y, count, width);
-  SumTile<double> tile;
-  tile.clear(width);
-  tile.add(gradients.rows, [&](std::int64_t i) { return Form::template term<double>(gradients.columns[i], lines.columns[i]); });
-  T sum[tile_width];
-  for (int i = 0; i < width; ++i) sum[i] = static_cast<T>(tile.sum[i]);
+  T sum[tile_width] = {};
+  for (std::int64_t row = 0; row < count; ++row) {
+    const T *const of_g = gradients.row(row), *const of_y = lines.row(row);
+    for (int i = 0; i < gradients.rows.stride; ++i) sum[i] += Form::template term<T>(of_g[i], of_y[i]);
+  }
   for (std::int64_t row = 0; row < count; ++row) {
     subtract_row<Form>(gradients.row(row), lines.row(row), sum, width, gradients.row(row));
   }
   gradients.store(result);
+}
+
+template <class Form, class T>
+void subtract_lines(const T* g, const T* y, T* result, std::int64_t count, int lines) {
+  const auto sum = [](auto a, auto b) { return a + b; };
+  for (std::int64_t line = 0; line < lines; ++line, g += count, y += count, result += count) {
+    const auto term = [g, y]<class To>(std::int64_t i) { return Form::template term<To>(load_as<To>(g + i), load_as<To>(y + i)); };
+    const auto total = static_cast<T>(reduce_terms<double>(count, 0, term, sum));
+    FRIT_INDEPENDENT_ITERATIONS
+    for (std::int64_t i = 0; i < count; ++i) result[i] = Form::gradient(g[i], y[i], total);
+  }
 }
 
 template <class Form>
@@ -174,10 +186,12 @@ void backward_kernel(const KernelContext& call) {
     const T* const g = call.inputs[0].data<T>();
     const T* const y = call.inputs[1].data<T>();
     T* const result = call.outputs[0].data<T>();
-    if (plan.has_short_lines()) {
-      return plan.for_each_short_lines([&](const Block& block) {
-        subtract_short_lines<Form>(g + block.offset, y + block.offset, result + block.offset, plan.count(), block.width);
-      });
+    if (plan.has_lines()) {
+      const bool are_short = plan.has_short_lines(simd::lanes<T> - 1);
+      const auto subtract = [&, run = are_short ? subtract_short_lines<Form, T> : subtract_lines<Form, T>](const Block& block) {
+        run(g + block.offset, y + block.offset, result + block.offset, plan.count(), block.width);
+      };
+      return are_short ? plan.for_each_short_lines(subtract) : plan.for_each_lines(subtract);
     }
     reduce<SumTile<double>>(
         plan, {},

@@ -5,6 +5,9 @@
 #include <cstdlib>
 
 #include "frit/ops/elementwise/activation_functors.h"
+#include "frit/ops/elementwise/arithmetic_functors.h"
+#include "frit/ops/elementwise/unary_functors.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::ops {
 namespace {
@@ -43,6 +46,8 @@ double exact_normal(double x) { return std::erfc(x * -0.70710678118654752440) / 
 const Function functions[] = {
     {"exp", [](float x) { return exponential(x); }, [](double x) { return std::exp(x); }, 1},
     {"log", [](float x) { return logarithm(x); }, [](double x) { return std::log(x); }, 1},
+    {"sin", [](float x) { return sine(x); }, [](double x) { return std::sin(x); }, 2},
+    {"cos", [](float x) { return cosine(x); }, [](double x) { return std::cos(x); }, 2},
     {"tanh", [](float x) { return hyperbolic_tangent(x); }, [](double x) { return std::tanh(x); }, 2},
     {"erf", [](float x) { return error_function(x); }, [](double x) { return std::erf(x); }, 2},
     {"expm1", [](float x) { return exponential_minus_one(x); }, [](double x) { return std::expm1(x); }, 3, -INFINITY, 0},
@@ -68,6 +73,60 @@ TEST(VectorMath, IsWithinAFewUnitsInTheLastPlace) {
   }
 }
 
+TEST(VectorMath, HasPowersWithinAUnitInTheLastPlace) {
+  double largest = 0;
+  std::pair<float, float> place;
+  std::uint64_t count = 0;
+  for_floats([&](float base) {
+    // Exponents that give results of all sizes, small ones, and whole ones.
+    const auto at = static_cast<float>(count++ % 301) - 150;
+    for (const float exponent : {at / std::log2(std::abs(base)), at / 75, std::round(at / 15)}) {
+      const double error =
+          error_in_places(Power<float>{}(base, exponent), std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+      if (error <= largest) continue;
+      largest = error, place = {base, exponent};
+    }
+  });
+  EXPECT_LE(largest, 0.6) << place.first << " to the " << place.second;
+}
+
+TEST(VectorMath, HasThePowersOfAwkwardNumbers) {
+  constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float numbers[] = {0,    0.5f,  1,         1.5f,        2,        3,     4,     9,        10,     100,
+                           0.1f, 1e-3f, 8388607.5, 16777215.0f, 33554432, 1e10f, 3e38f, infinity, 1e-38f, 1e-45f};
+  std::vector<float> all = {nan};
+  for (const float x : numbers) all.insert(all.end(), {x, -x});
+  for (const float base : all) {
+    for (const float exponent : all) {
+      const double expected = std::pow(static_cast<double>(base), static_cast<double>(exponent));
+      const float actual = Power<float>{}(base, exponent), rounded = static_cast<float>(expected);
+      // Exact where the result is a float.
+      EXPECT_LE(error_in_places(actual, expected), static_cast<double>(rounded) == expected ? 0 : 0.6) << base << " to the " << exponent;
+      if (!std::isnan(actual)) EXPECT_EQ(std::signbit(actual), std::signbit(rounded)) << base << " to the " << exponent;
+    }
+  }
+}
+
+/// Between others of its kind, and next to those for which there is no vector code.
+TEST(VectorMath, HasSinesThatDoNotDependOnTheirNeighbours) {
+  std::vector<float> x;
+  for_floats([&](float each) {
+    if (x.size() < 9001 && std::abs(each) < 1e5f && std::abs(each) > 1e-6f) x.push_back(each);
+  });
+  std::vector<float> with_others = x;
+  for (std::size_t i = 700; i < x.size(); i += 2000) with_others[i] = i % 4000 == 700 ? 1e30f : std::numeric_limits<float>::quiet_NaN();
+  const auto size = static_cast<std::int64_t>(x.size());
+  for (const char* const name : {"sin", "cos"}) {
+    const std::vector<float> usual = run(name, {Tensor::from(x, {size})})[0].to_vector<float>();
+    const std::vector<float> mixed = run(name, {Tensor::from(with_others, {size})})[0].to_vector<float>();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float alone = name[0] == 's' ? Sin<float>{}(with_others[i]) : Cos<float>{}(with_others[i]);
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(mixed[i]), std::bit_cast<std::uint32_t>(alone)) << name << " of " << with_others[i];
+      if (x[i] == with_others[i]) EXPECT_EQ(mixed[i], usual[i]) << name << " of " << x[i];
+    }
+  }
+}
+
 TEST(VectorMath, KeepsNaN) {
   for (const Function& function : functions) EXPECT_TRUE(std::isnan(function.actual(std::numeric_limits<float>::quiet_NaN())));
 }
@@ -88,6 +147,10 @@ TEST(VectorMath, IsExactAtTheAwkwardPoints) {
   EXPECT_TRUE(std::isnan(vector_log(-infinity)));
   EXPECT_TRUE(std::isnan(vector_log(-1e-40f)));
   EXPECT_TRUE(std::isnan(vector_log(nan)));
+  EXPECT_TRUE(std::signbit(sine(-0.0f)));
+  EXPECT_EQ(cosine(-0.0f), 1);
+  EXPECT_TRUE(std::isnan(sine(infinity)));
+  EXPECT_TRUE(std::isnan(cosine(-infinity)));
 }
 
 }  // namespace

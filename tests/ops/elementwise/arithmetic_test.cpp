@@ -41,6 +41,30 @@ TEST(Power, TakesAPlainExponent) {
   EXPECT_TRUE(equal_numbers(none.gradients[0], {0, 0, 0}));
 }
 
+/// Those of one number, too, for which there are products and a root.
+TEST(Power, IsTheLibrarysForPlainExponents) {
+  const std::vector<double> bases = {0, -0.0, 1, -1, 2, -3, 0.5, 7, 1e-30, -1e-30, 1e30, inf, -inf, nan};
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    for (const double exponent : {2.0, 3.0, 0.5, -1.0, 1.0, 0.0, 1.5}) {
+      std::vector<double> expected;
+      const Tensor x = Tensor::from(bases, {14}).to(dtype);
+      for (const double base : x.to_vector<double>()) {
+        const double power = std::pow(base, exponent);
+        expected.push_back(dtype == DType::f32 ? static_cast<double>(static_cast<float>(power)) : power);
+      }
+      const std::vector<double> actual = ops::run("power", {x, Tensor::full({}, exponent, dtype)})[0].to_vector<double>();
+      for (std::size_t i = 0; i < bases.size(); ++i) {
+        SCOPED_TRACE(concat(dtype, ' ', bases[i], " to the ", exponent));
+        EXPECT_EQ(std::isnan(actual[i]), std::isnan(expected[i]));
+        if (std::isnan(expected[i])) continue;
+        const double tolerance = dtype == DType::f32 ? 2e-7 : 4e-16;
+        if (actual[i] != expected[i]) EXPECT_NEAR(actual[i], expected[i], tolerance * std::abs(expected[i]));
+        EXPECT_EQ(std::signbit(actual[i]), std::signbit(expected[i]));
+      }
+    }
+  }
+}
+
 TEST(Divide, FollowsIeeeByZero) {
   const Evaluation result = of_two([](Value a, Value b) { return a / b; }, {1, -1, 0, 1}, {0, 0, 0, -0.0});
   EXPECT_TRUE(equal_numbers(result.output, {inf, -inf, nan, -inf}));

@@ -34,9 +34,10 @@ TEST(Dropout, ZeroesTheAskedShareAndScalesTheRest) {
 }
 
 TEST(Dropout, TheMaskIsPhiloxOfSeedCounterAndElement) {
-  const std::vector<double> kept = mask(0.25, -3, 7, 11);
-  for (std::uint64_t i = 0; i < 11; ++i) {
-    const std::uint32_t word = philox(static_cast<std::uint64_t>(-3), 7, i / 4)[i % 4];
+  constexpr std::int64_t count = (std::int64_t{1} << 40) + 7;
+  const std::vector<double> kept = mask(0.25, -3, count, 1003);
+  for (std::uint64_t i = 0; i < 1003; ++i) {
+    const std::uint32_t word = philox(static_cast<std::uint64_t>(-3), count, i / 4)[i % 4];
     EXPECT_EQ(kept[i], word >= 0x40000000u ? 1 : 0) << "element " << i;
   }
 }

@@ -58,6 +58,26 @@ TEST(Softmax, EqualsItsDefinition) {
   }
 }
 
+TEST(Softmax, ALinesBitsDoNotDependOnTheOtherLines) {
+  for (const std::int64_t size : {3, 7, 10, 16, 24, 32, 40, 64, 100, 300}) {
+    const Tensor x = Tensor::empty({701, size}), y = Tensor::empty({701, size});
+    fill_normal(x, 0, 1, 1, 0);
+    fill_normal(y, 0, 1, 2, 0);
+    for (const char* const name : {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward"}) {
+      SCOPED_TRACE(concat(name, " of lines of ", size));
+      const auto run_lines = [&](std::int64_t begin, std::int64_t end) {
+        std::vector<Tensor> inputs = {x.slice(0, begin, end)};
+        if (std::string_view(name).ends_with("backward")) inputs.push_back(y.slice(0, begin, end));
+        return ops::run(name, inputs, ops::SoftmaxAttributes{1})[0];
+      };
+      const Tensor all = run_lines(0, 701);
+      for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{5, 38}, std::pair{690, 701}}) {
+        EXPECT_EQ(run_lines(begin, end).to_vector<float>(), all.slice(0, begin, end).to_vector<float>());
+      }
+    }
+  }
+}
+
 TEST(Softmax, TakesEmptyAxes) {
   EXPECT_EQ(evaluate([](const Values& v) { return softmax(v[0], 1); }, {Tensor::zeros({2, 0})}).output.size(), 0u);
   EXPECT_EQ(evaluate([](const Values& v) { return log_softmax(v[0], 1); }, {Tensor::zeros({0, 3})}).output.size(), 0u);
