@@ -102,7 +102,9 @@ TEST(VectorMath, HasThePowersOfAwkwardNumbers) {
       const float actual = Power<float>{}(base, exponent), rounded = static_cast<float>(expected);
       // Exact where the result is a float.
       EXPECT_LE(error_in_places(actual, expected), static_cast<double>(rounded) == expected ? 0 : 0.6) << base << " to the " << exponent;
-      if (!std::isnan(actual)) EXPECT_EQ(std::signbit(actual), std::signbit(rounded)) << base << " to the " << exponent;
+      if (!std::isnan(actual)) {
+        EXPECT_EQ(std::signbit(actual), std::signbit(rounded)) << base << " to the " << exponent;
+      }
     }
   }
 }
@@ -122,7 +124,9 @@ TEST(VectorMath, HasSinesThatDoNotDependOnTheirNeighbours) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const float alone = name[0] == 's' ? Sin<float>{}(with_others[i]) : Cos<float>{}(with_others[i]);
       EXPECT_EQ(std::bit_cast<std::uint32_t>(mixed[i]), std::bit_cast<std::uint32_t>(alone)) << name << " of " << with_others[i];
-      if (x[i] == with_others[i]) EXPECT_EQ(mixed[i], usual[i]) << name << " of " << x[i];
+      if (x[i] == with_others[i]) {
+        EXPECT_EQ(mixed[i], usual[i]) << name << " of " << x[i];
+      }
     }
   }
 }

@@ -58,7 +58,9 @@ TEST(Power, IsTheLibrarysForPlainExponents) {
         EXPECT_EQ(std::isnan(actual[i]), std::isnan(expected[i]));
         if (std::isnan(expected[i])) continue;
         const double tolerance = dtype == DType::f32 ? 2e-7 : 4e-16;
-        if (actual[i] != expected[i]) EXPECT_NEAR(actual[i], expected[i], tolerance * std::abs(expected[i]));
+        if (actual[i] != expected[i]) {
+          EXPECT_NEAR(actual[i], expected[i], tolerance * std::abs(expected[i]));
+        }
         EXPECT_EQ(std::signbit(actual[i]), std::signbit(expected[i]));
       }
     }
