@@ -20,7 +20,16 @@ Graph with_loss(Value loss) {
   require(loss.type().elements() == 1, "TrainStep: the loss must have one element, got ", loss.type());
   Graph graph = source;
   graph.output(training::loss_name, graph.value(loss.id()));
-  graph.remake_by(source.remake());  // which makes the loss an output by itself
+  if (source.remake()) {
+    // A graph that is made for other inputs has the loss as an output, or as the one that it is here.
+    const auto named = std::find_if(source.outputs().begin(), source.outputs().end(), [&](const auto& o) { return o.value == loss.id(); });
+    const std::string name = named == source.outputs().end() ? training::loss_name : named->name;
+    graph.remake_by([remake = source.remake(), name](const auto& inputs) {
+      Graph made = remake(inputs);
+      if (name != training::loss_name) made.output(training::loss_name, made.output_value(name));
+      return made;
+    });
+  }
   return graph;
 }
 

@@ -141,13 +141,19 @@ std::string refusal(const Model& model, std::int64_t batch, const Dims& image) {
 /// An image that no sensible configuration finds too small.
 Dims ample_image(const Model& model) { return model.image_size.empty() ? Dims::filled(model.image_rank, 512) : model.image_size; }
 
+/// For something else: in graphs, in data sets, in folders of arrays.
+bool is_reserved(const std::string& name) {
+  const char* const words[] = {"", "input", "output", "target", "loss", "inputs", "targets"};
+  return name.starts_with("target.") || std::find(std::begin(words), std::end(words), name) != std::end(words);
+}
+
 /// Each input, output and target has one name, as a graph and a file want it.
 void check_names(const Model& model) {
-  std::set<std::string> names = {"input", "output", "target", "loss"};
+  std::set<std::string> names;
   const auto take = [&](const std::string& name) {
-    const bool free = !name.empty() && !name.starts_with("target.") && names.insert(name).second;
+    const bool free = !is_reserved(name) && names.insert(name).second;
     require(free, model.name, ": an input or output cannot be called \"", printable(name),
-            "\": the name is another's, or a target's, or empty");
+            "\": the name is another's, or has another meaning, or is empty");
   };
   for (const Model::SideInput& side : model.side_inputs) take(side.name);
   for (const Model::Head& head : model.heads) {
@@ -282,18 +288,32 @@ Shape Model::side_shape(const SideInput& side, const Shape& input) const {
   return shape;
 }
 
-NamedValues Model::add_to(const Scope& scope, const Shape& input) const {
+bool Model::has_free(const std::string& further) const {
+  const auto has_it = [&](const auto& other) { return other.name == further; };
+  return !is_reserved(further) && std::none_of(side_inputs.begin(), side_inputs.end(), has_it) &&
+         std::none_of(heads.begin(), heads.end(), has_it);
+}
+
+NamedValues Model::add_inputs(const Scope& scope, const Shape& input) const {
   Graph& graph = scope.graph();
   NamedValues inputs = {{"input", graph.input("input", input, scope.dtype())}};
   for (const SideInput& side : side_inputs) {
     inputs[side.name] = graph.input(side.name, side_shape(side, input), is_floating(side.dtype) ? scope.dtype() : side.dtype);
   }
-  NamedValues outputs = build(scope, inputs);
+  return inputs;
+}
+
+NamedValues Model::add_to(const Scope& scope, const Shape& input) const {
+  NamedValues outputs = build(scope, add_inputs(scope, input));
   std::vector<std::string> expected = {"output"}, found;
   for (const Head& head : heads) expected.push_back(head.name);
   for (const auto& [output, value] : outputs) found.push_back(output);
   if (const std::string fault = difference(expected, found); !fault.empty())
     fail(ErrorKind::argument, "the outputs of ", name, ": ", fault);
+  for (const auto& [output, value] : outputs) {
+    const bool of_batch = value.rank() > 0 && value.dim(0) == input[0];
+    require(of_batch, "the outputs of ", name, ": a batch of ", input[0], " gives \"", printable(output), "\" of shape ", value.shape());
+  }
   return outputs;
 }
 
@@ -336,7 +356,7 @@ void Model::check_side_inputs(const std::map<std::string, TensorType>& given) co
   const auto image = given.find("input");
   for (const SideInput& side : side_inputs) {
     const auto place = given.find(side.name);
-    if (place == given.end() || image == given.end() || image->second.shape.rank() == 0) continue;
+    if (place == given.end() || image == given.end() || image->second.shape.rank() != image_rank + 2) continue;  // see check_input
     const TensorType wanted = {side.dtype, side_shape(side, image->second.shape)};
     const bool fits = place->second.shape == wanted.shape && (is_floating(wanted.dtype) || !is_floating(place->second.dtype));
     if (!fits) faults += concat(faults.empty() ? "\"" : "; \"", side.name, "\": expected ", wanted, ", got ", place->second);

@@ -65,9 +65,13 @@ struct Model {
   Shape target_shape(const Head& head, const Shape& output) const;
   /// Of a batch whose "input" has this shape.
   Shape side_shape(const SideInput& side, const Shape& input) const;
-  /// Adds the network to the scope's graph, with an input of each name, and returns its outputs by name. Throws ErrorKind::argument for
-  /// other outputs than "output" and the heads, and what `build` throws.
+  /// Adds an input of each name to the scope's graph.
+  NamedValues add_inputs(const Scope& scope, const Shape& input) const;
+  /// Adds the network to the scope's graph, with its inputs, and returns its outputs by name. Throws ErrorKind::argument for other outputs
+  /// than "output" and the heads, or of another batch than the input's, and what `build` throws.
   NamedValues add_to(const Scope& scope, const Shape& input) const;
+  /// Whether a further input or output may have the name: it is none's of these, and no word for something else in a graph or its data.
+  bool has_free(const std::string& further) const;
   /// An input of one image that `build` takes whatever the configuration is, for a graph that is not run.
   Shape ample_input() const;
   /// Throws ErrorKind::format unless a tensor of this shape can be the input: "expected [N, 3, D, H, W], got ...", or what the

@@ -26,7 +26,7 @@ class Predictor {
   explicit Predictor(const std::string& checkpoint, const PredictorOptions& options = {});
 
   const Model& model() const { return model_; }
-  /// Of inputs and outputs: f32, or f64.
+  /// Of inputs and outputs: f32, or f64. Side inputs of integers keep their dtype.
   DType dtype() const { return dtype_; }
   /// Of "output". Throws ErrorKind::argument unless the model takes an "input" (N, C, ...) of this shape.
   Shape output_shape(const Shape& input) { return output_shapes(input).at("output"); }

@@ -72,7 +72,7 @@ void check_arguments(const InferArguments& a) {
     remove_stale_temporaries(output);
     check_writable(output);
   }
-  for (const std::string& reference : references(a, a.reference)) FileInput(reference, "a .npy file or a mask");
+  for (const std::string& reference : references(a, a.reference)) FileInput(reference, "a file of arrays or a mask");
 }
 
 /// Throws for inputs that the model does not take.
@@ -123,6 +123,8 @@ void check_model(const InferArguments& a, const Model& model) {
   require(a.window.empty() || a.window.rank() == model.image_rank, "--window ", a.window, ": an image of ", model.name, " has ",
           model.image_rank, " axes");
   if (a.ignore_index) check_ignorable(model);
+  if (!a.window.empty() && !model.heads.empty())
+    print_warning(concat("with --window only \"output\" is computed, of ", model.heads.size() + 1, " outputs"));
   for (const Model::SideInput& side : model.side_inputs) {
     const bool fixed = std::all_of(side.shape.begin(), side.shape.end(), [](std::int64_t size) { return size >= 0; });
     require(fixed || a.window.empty(), "--window does not go with \"", printable(side.name), "\", an input as large as the image");

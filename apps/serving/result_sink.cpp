@@ -23,7 +23,10 @@ Tensor as_batch(const Tensor& mask) {
 TensorMap read_reference(const std::string& path, bool of_classes) {
   if (of_classes && is_image_name(path)) return {{output_name, as_batch(read_png_classes(path))}};
   if (of_classes && is_volume_name(path)) return {{output_name, as_batch(read_nifti(path).voxels)}};
-  if (std::optional<TensorMap> arrays = read_named_arrays(path)) return std::move(*arrays);
+  if (std::optional<TensorMap> arrays = read_named_arrays(path)) {
+    if (arrays->empty()) fail(ErrorKind::format, printable(path), ": has no arrays");
+    return std::move(*arrays);
+  }
   return {{output_name, read_examples(path)}};
 }
 

@@ -5,19 +5,19 @@
 namespace frit::apps {
 namespace {
 
-/// Classes as whole numbers: a volume may hold them as floats.
-Tensor as_classes(const Tensor& target) {
-  if (is_floating(target.dtype())) {
-    for (const double value : target.to_vector<double>()) {
-      require(value == std::floor(value) && std::isfinite(value), "the targets are classes, expected whole numbers, got ", value);
-    }
-  }
-  return target.to(DType::i64);
-}
-
 /// "the targets", or which.
 std::string targets_text(const Model::Head& head) {
   return head.name == output_name ? "the targets" : concat("the targets \"", head.target(), '"');
+}
+
+/// Classes as whole numbers: a volume may hold them as floats.
+Tensor as_classes(const Model::Head& head, const Tensor& target) {
+  if (is_floating(target.dtype())) {
+    for (const double value : target.to_vector<double>()) {
+      require(value == std::floor(value) && std::isfinite(value), targets_text(head), " are classes, expected whole numbers, got ", value);
+    }
+  }
+  return target.to(DType::i64);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Bindings batch_inputs(const Model& model, const Batch& batch, DType dtype) {
     inputs[side.name] = batch[side.name].to(is_floating(side.dtype) ? dtype : side.dtype);
   for (const Model::Head& head : model.learnt()) {
     const Tensor& target = batch[head.target()];
-    inputs[head.target()] = head.has_classes() ? as_classes(target) : target.to(dtype);
+    inputs[head.target()] = head.has_classes() ? as_classes(head, target) : target.to(dtype);
   }
   return inputs;
 }

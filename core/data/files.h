@@ -76,7 +76,8 @@ struct ReadOptions {
   Shape image_size = {};                  ///< of ImageDataset and read_mask_dataset
   std::vector<std::string> classes = {};  ///< of ImageDataset; for a part for testing those of the training part, unless given
   PatchOptions patches = {};              ///< of read_nifti_dataset
-  /// The fields that are wanted, no more and no fewer. Only files with arrays by name can have others than these two.
+  /// The fields that are wanted. Only arrays by name can be others than these two: of a file no more and no fewer; in a folder of arrays
+  /// further files are passed over.
   std::vector<std::string> fields = {"input", "target"};
 };
 
@@ -98,8 +99,8 @@ std::vector<std::string> example_files(const std::string& folder);
 /// "input" and "target" from what is there: a .safetensors or .npz file, or a folder with inputs.npy and targets.npy, with MNIST files,
 /// with volumes as in read_nifti_dataset, with images and masks as in read_mask_dataset, with a folder of images a class; or a folder with
 /// two of these, called train and test (or val). Other fields that are wanted are arrays of their names in the file, or NAME.npy next to
-/// inputs.npy. Throws ErrorKind::argument for options that do not go with the format, and ErrorKind::format, naming all that is missing and
-/// all that is there too much.
+/// inputs.npy. Throws ErrorKind::argument for options that do not go with the format, ErrorKind::format, naming all fields that are missing
+/// and all that are too much, and ErrorKind::file_system, naming all files that are.
 std::shared_ptr<Dataset> read_dataset(const std::string& path, Split split = Split::train, const ReadOptions& options = {});
 /// What read_dataset may read there: the file, or of a folder the files below it that are called as data are.
 std::vector<std::string> dataset_files(const std::string& path);

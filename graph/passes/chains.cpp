@@ -207,9 +207,8 @@ class Chains {
 
   /// Whether the operation is to take in a program that follows it.
   bool leads(int n, const Programmed& after) const {
-    if (!kernel(n).staged && node(n).op->pointwise) return false;  // what it leaves to be done is elementwise operations already
-    // In a build without CUDA there is no kernel to ask: what may become other operations is left alone then.
-    if (!kernel(n)) return node(n).op->lowerings.empty();
+    // In a build without CUDA there is no kernel to ask: what may become other operations, or is spelt as some, is left alone then.
+    if (!kernel(n)) return node(n).op->lowerings.empty() && !node(n).op->pointwise;
     if (!kernel(n).staged) return false;
     const auto& rule = kernel(n).staged.leads;
     return !rule || rule({*node(n).op, graph_.types(node(n).inputs), node(n).attributes}, after.program, graph_.types(after.operands));

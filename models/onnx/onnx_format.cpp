@@ -47,12 +47,13 @@ std::vector<Model::SideInput> side_inputs(const OnnxModel& onnx, const OnnxPort&
   return sides;
 }
 
-/// The outputs besides the first that are of a batch. Which task they have the file does not say, so they are not learnt.
-std::vector<Model::Head> heads(const OnnxModel& onnx, const OnnxPort& image) {
+/// The outputs besides the first that are of a batch, and may be called so. Which task they have the file does not say, so they are not
+/// learnt.
+std::vector<Model::Head> heads(const OnnxModel& onnx, const OnnxPort& image, const Model& model) {
   std::vector<Model::Head> heads;
   for (const OnnxPort& output : std::span(onnx.outputs()).subspan(1)) {
     const bool batch = !output.sizes.empty() && (output.sizes[0] < 0 || output.sizes[0] == image.sizes[0]);
-    if (batch && output.dtype == DType::f32 && output.name != "output") heads.push_back({.name = output.name, .weight = 0});
+    if (batch && output.dtype == DType::f32 && model.has_free(output.name)) heads.push_back({.name = output.name, .weight = 0});
   }
   return heads;
 }
@@ -81,12 +82,24 @@ NamedValues build(const OnnxModel& onnx, const std::string& image, const std::ve
     const bool named = std::any_of(heads.begin(), heads.end(), [&](const auto& head) { return head.name == onnx.outputs()[i].name; });
     if (named) outputs[onnx.outputs()[i].name] = results[i];
   }
-  for (const auto& [name, output] : outputs) {
-    // What was exported for one batch size may have it in a reshape.
-    const bool fits = output.rank() > 0 && output.dim(0) == input.dim(0);
-    if (!fits) fail(ErrorKind::format, onnx.name(), ": a batch of ", input.dim(0), " gives an output of shape ", output.shape());
-  }
+  // What was exported for one batch size may have it in a reshape.
+  const Shape& shape = outputs.at("output").shape();
+  const bool fits = shape.rank() > 0 && shape[0] == input.dim(0);
+  if (!fits) fail(ErrorKind::format, onnx.name(), ": a batch of ", input.dim(0), " gives an output of shape ", shape);
   return outputs;
+}
+
+/// Leaves out heads that are found not to be of a batch.
+void keep_heads_of_batches(Model& model) {
+  if (model.heads.empty()) return;
+  const Shape& input = model.small_input;
+  Graph graph;
+  const Scope scope(graph);
+  const NamedValues outputs = model.build(scope, model.add_inputs(scope, input));
+  std::erase_if(model.heads, [&](const Model::Head& head) {
+    const Shape& shape = outputs.at(head.name).shape();
+    return shape.rank() == 0 || shape[0] != input[0];
+  });
 }
 
 Model model_of_onnx(const std::string& path) {
@@ -106,10 +119,13 @@ Model model_of_onnx(const std::string& path) {
   model.has_parameters = true;
   model.follows_shapes = false;
   model.side_inputs = side_inputs(onnx, input);
-  model.heads = heads(onnx, input);
-  model.build = [onnx, image = input.name, heads = model.heads](const Scope& scope, const NamedValues& inputs) {
-    return build(onnx, image, heads, scope, inputs);
+  model.heads = heads(onnx, input, model);
+  const auto build_with = [&](const std::vector<Model::Head>& all) {
+    return [onnx, image = input.name, all](const Scope& scope, const NamedValues& inputs) { return build(onnx, image, all, scope, inputs); };
   };
+  model.build = build_with(model.heads);
+  keep_heads_of_batches(model);
+  model.build = build_with(model.heads);
   const bool logits = onnx.outputs()[0].sizes.size() == 2;
   if (logits) model.task = Model::Task::classification;
   return model;

@@ -73,8 +73,8 @@ std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorTy
   ChainTypes types;
   if (!types.infer(call, inputs).empty()) return std::nullopt;
   const auto& staged_where = call.centre.op->staged_where;
-  const Shape& image = types.centre_inputs[static_cast<std::size_t>(call.input)].shape;
-  if (staged_where && !staged_where(image, call.centre.attributes)) return std::nullopt;
+  const TensorType& read = types.centre_inputs[static_cast<std::size_t>(call.input)];
+  if (staged_where && !staged_where(read.shape, call.centre.attributes)) return std::nullopt;
   const auto parts = call.parts(inputs);
   const auto all_lie_along = [](std::span<const TensorType> operands, const Shape& image, bool or_pixels) {
     return image.rank() >= 4 && std::all_of(operands.begin(), operands.end(), [&](const TensorType& type) {

@@ -84,7 +84,7 @@ void run_floating(const KernelContext& call) {
   dispatch_floating(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T, T>(call.outputs[0], call.inputs, Function<T>{}); });
 }
 
-/// The powers that most programs take are products and a root.
+/// The powers that most programs take are products and a root; a program of several operators takes Power, whose last bit may differ.
 void run_power(const KernelContext& call) {
   const Tensor& output = call.outputs[0];
   dispatch_floating(output.dtype(), [&]<class T>() {

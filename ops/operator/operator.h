@@ -327,7 +327,7 @@ struct Operator {
   /// Images that a program of elementwise operators may stand for, and whether one may follow output 0, in one operator with the call.
   std::vector<StagedInput> staged_inputs = {};
   bool staged_output = false;
-  /// Whether that holds of calls with these attributes, on such an image. Missing: of all.
+  /// Whether that holds of calls with these attributes, on such an image; asked by operators with stages. Missing: of all.
   std::function<bool(const Shape& image, const Attributes&)> staged_where = {};
   /// The attributes with which this operator computes a call with its stages; its inputs are those of the program before it, the call's
   /// others, and those of the program after it. None if it cannot.

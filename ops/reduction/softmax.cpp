@@ -152,16 +152,17 @@ template <class Form, class T>
   for (int i = 0; i < width; ++i) result[i] = Form::gradient(g[i], y[i], sum[i]);
 }
 
-/// So few terms are summed as they are.
 template <class Form, class T>
 void subtract_short_lines(const T* g, const T* y, T* result, std::int64_t count, int width) {
   ShortLines<T> gradients(g, count, width);
   const ShortLines<T> lines(y, count, width);
-  T sum[tile_width] = {};
+  double sums[tile_width] = {};
   for (std::int64_t row = 0; row < count; ++row) {
     const T *const of_g = gradients.row(row), *const of_y = lines.row(row);
-    for (int i = 0; i < gradients.rows.stride; ++i) sum[i] += Form::template term<T>(of_g[i], of_y[i]);
+    for (int i = 0; i < width; ++i) sums[i] += Form::template term<double>(static_cast<double>(of_g[i]), static_cast<double>(of_y[i]));
   }
+  T sum[tile_width];
+  std::transform(sums, sums + width, sum, [](double s) { return static_cast<T>(s); });
   for (std::int64_t row = 0; row < count; ++row) {
     subtract_row<Form>(gradients.row(row), lines.row(row), sum, width, gradients.row(row));
   }

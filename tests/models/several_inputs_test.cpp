@@ -94,7 +94,7 @@ TEST(SeveralInputs, NeedNamesOfTheirOwn) {
     return error_of([&] { make_model(name); }).substr(name.size());
   };
   const auto named = [](const char* name) {
-    return concat(": an input or output cannot be called \"", name, "\": the name is another's, or a target's, or empty");
+    return concat(": an input or output cannot be called \"", name, "\": the name is another's, or has another meaning, or is empty");
   };
   EXPECT_EQ(message([](const Settings& s) {
               Model model = describe(s);
@@ -108,6 +108,13 @@ TEST(SeveralInputs, NeedNamesOfTheirOwn) {
               return model;
             }),
             named("target.age"));
+  EXPECT_EQ(message([](const Settings& s) {
+              Model model = describe(s);
+              model.side_inputs[0].name = "inputs";
+              return model;
+            }),
+            named("inputs"))
+      << "whose file is the image's";
   EXPECT_EQ(message([](const Settings& s) {
               Model model = describe(s);
               model.heads[0].name = "output";
@@ -125,13 +132,13 @@ TEST(SeveralInputs, NeedNamesOfTheirOwn) {
               model.heads = {{"other"}, {"class"}};
               return model;
             }),
-            concat(": the outputs of misnamed5: missing: \"other\"; not expected: \"aside\""));
+            concat(": the outputs of misnamed6: missing: \"other\"; not expected: \"aside\""));
   EXPECT_EQ(message([](const Settings& s) {
               Model model = describe(s);
               model.side_inputs[2].shape = {-1, 1, 1};
               return model;
             }),
-            ": misnamed6: the image has no axis for that of the side input \"before\", of -1x1x1");
+            ": misnamed7: the image has no axis for that of the side input \"before\", of -1x1x1");
 }
 
 class SeveralPredictor : public SavedModel {

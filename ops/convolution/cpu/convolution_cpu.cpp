@@ -118,6 +118,7 @@ struct Plan {
   }
   std::int64_t groups_of_item() const {
     const std::int64_t all = direction.geometry.groups;
+    if (direction.phase_count() > 1) return 1;  // the window of a group serves all phases
     std::int64_t most = std::clamp<std::int64_t>(joined_channels / std::max<std::int64_t>(1, direction.rows), 1, all);
     most = std::min(most, std::max<std::int64_t>(1, boxes.count() * all / enough_items));
     while (all % most != 0) --most;
@@ -347,8 +348,7 @@ void compute_item(const Plan& plan, const Item& item, const A* source, const Wei
     }
     // In order: the vectors that end a group's results may reach into the next one's.
     for (std::int64_t g = 0; g < plan.groups; ++g) {
-      const bool at_hand = plan.groups == 1 && &phase != &plan.phases.front();
-      if (!at_hand) all = positions_of(plan, item.box, window_of(plan, item, item.group + g, source, workspace), workspace);
+      if (&phase == &plan.phases.front()) all = positions_of(plan, item.box, window_of(plan, item, item.group + g, source, workspace), workspace);
       compute_phase(plan, phase, item, item.group + g, plan.spread ? all.inside(plan, item.box, phase.phase) : all, weight, bias, rectifier,
                     results + g * d.rows, stride, output, workspace);
     }

@@ -52,6 +52,21 @@ TEST_F(OnnxFormat, KeepsTheNamesOfOtherInputsAndOutputs) {
   EXPECT_EQ(said.at("twice").to_vector<float>(), (std::vector<float>{4, 6}));
 }
 
+TEST_F(OnnxFormat, LeavesOutOutputsThatAreOfNoBatchOrHaveNoNameOfTheirOwn) {
+  ModelBuilder file;
+  file.input("image", {-1, 2, 4, 4}).output("y", {-1, 2, 4, 4});
+  for (const char* const name : {"loss", "target.y", "inputs", "kept"}) {
+    file.output(name, {-1, 2, 4, 4});
+    file.node("Neg", {"image"}, {name});
+  }
+  file.output("mean", {-1, 2, 4, 4});
+  ModelBuilder::set(file.node("ReduceMean", {"image"}, {"mean"}), "axes", std::vector<std::int64_t>{0});
+  file.node("Relu", {"image"}, {"y"});
+  const Model model = model_of(file);
+  ASSERT_EQ(model.heads.size(), 1u);
+  EXPECT_EQ(model.heads[0].name, "kept");
+}
+
 TEST_F(OnnxFormat, RefusesInputsThatDataCannotHave) {
   ModelBuilder file;
   file.input("image", {-1, 2, 4, 4}).input("words", {-1, -1}, onnx::TensorProto::INT64).output("y", {-1, 2, 4, 4});
