@@ -1,7 +1,7 @@
 #pragma once
 
 // Tensors as Eigen's vectors, matrices, arrays and tensors, and back, for programs that have Eigen 3.4 (Debian: libeigen3-dev; CMake:
-// Eigen3::Eigen): #include <frit/eigen.h>. frit itself is built without it.
+// Eigen3::Eigen): #include <frit/eigen.h>. No other header of frit's needs it.
 //
 // A view is of the tensor's own memory, which it does not keep alive: the tensor has to. Of T const it may only be read.
 

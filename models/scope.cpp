@@ -1,8 +1,10 @@
 #include "frit/models/scope.h"
 
+// A program may have Eigen too, compiled for other processors: what it calls must not be what this file has compiled, nor the other way.
+#define Eigen frit_eigen
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "frit/core/random.h"
 
@@ -106,18 +108,16 @@ Initializer xavier(bool uniform_numbers, double gain) {
   return by_fans(uniform_numbers, [=](const Fans& fans) { return gain * std::sqrt(2 / (fans.in + fans.out)); });
 }
 
-/// Makes vectors, one after another in memory, orthonormal: Gram-Schmidt, twice, so that rounding leaves nothing of the others.
-void make_orthonormal(std::vector<double>& vectors, std::size_t count) {
-  const std::size_t length = count == 0 ? 0 : vectors.size() / count;
-  for (std::size_t i = 0; i < count; ++i) {
-    double* const vector = vectors.data() + i * length;
-    for (std::size_t other = 0; other < 2 * i; ++other) {
-      const double* const q = vectors.data() + other % i * length;
-      const double along = std::inner_product(q, q + length, vector, 0.0);
-      for (std::size_t k = 0; k < length; ++k) vector[k] -= along * q[k];
+using Rows = Eigen::Map<Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
+
+/// Gram-Schmidt, twice, so that rounding leaves nothing of the rows before.
+void make_orthonormal(Rows& rows) {
+  for (Eigen::Index i = 0; i < rows.rows(); ++i) {
+    for (int pass = 0; pass < 2; ++pass) {
+      const Eigen::RowVectorXd along = rows.row(i) * rows.topRows(i).transpose();
+      rows.row(i).noalias() -= along * rows.topRows(i);
     }
-    const double norm = std::sqrt(std::inner_product(vector, vector + length, vector, 0.0));
-    for (std::size_t k = 0; k < length; ++k) vector[k] /= norm;
+    rows.row(i).normalize();
   }
 }
 
@@ -134,12 +134,11 @@ Initializer orthogonal(double gain) {
     if (tensor.elements() == 0) return;
     const std::int64_t rows = tensor.dim(0), columns = tensor.elements() / rows, few = std::min(rows, columns),
                        many = std::max(rows, columns);
-    const Tensor drawn = Tensor::empty({few, many}, DType::f64);
-    fill_normal(drawn, 0, 1, seed, 0);
-    std::vector<double> vectors = drawn.to_vector<double>();
-    make_orthonormal(vectors, static_cast<std::size_t>(few));
-    for (double& number : vectors) number *= gain;
-    const Tensor matrix = Tensor::from(vectors, {few, many});
+    const Tensor matrix = Tensor::empty({few, many}, DType::f64);
+    fill_normal(matrix, 0, 1, seed, 0);
+    Rows vectors(matrix.data<double>(), few, many);
+    make_orthonormal(vectors);
+    vectors *= gain;
     copy(tensor, (rows <= columns ? matrix : matrix.transpose(0, 1)).reshape(tensor.shape()));
   };
 }

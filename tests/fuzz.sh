@@ -25,7 +25,7 @@ if [ "${1:-}" = --one ]; then
 fi
 
 # shellcheck disable=SC2046
-.ci/packages.sh $(cat .ci/build-packages) libgtest-dev libeigen3-dev clang libclang-rt-dev
+.ci/packages.sh $(cat .ci/build-packages) libgtest-dev clang libclang-rt-dev
 seconds=${1:-20}
 [ $# -eq 0 ] || shift
 cmake --preset asan

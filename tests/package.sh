@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2046
-.ci/packages.sh $(cat .ci/build-packages) libeigen3-dev libopenmpi-dev openmpi-bin dpkg-dev pkg-config python3
+.ci/packages.sh $(cat .ci/build-packages) libopenmpi-dev openmpi-bin dpkg-dev pkg-config python3
 install=""
 if [ "${1:-}" = --install ]; then
   install=yes

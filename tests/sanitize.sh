@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2046
-.ci/packages.sh $(cat .ci/build-packages) libgtest-dev libeigen3-dev clang libclang-rt-dev
+.ci/packages.sh $(cat .ci/build-packages) libgtest-dev clang libclang-rt-dev
 
 for sanitizer in ${*:-asan tsan}; do
   cmake --preset "$sanitizer"

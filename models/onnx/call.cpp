@@ -8,6 +8,7 @@
 #include "frit/core/random.h"
 #include "frit/core/text.h"
 #include "frit/models/onnx/file.h"
+#include "frit/models/onnx/importer.h"
 #include "frit/models/onnx/tensor_data.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/random/dropout.h"
@@ -47,6 +48,7 @@ Value Call::join(Operand& operand, bool trainable) const {
 Value Call::operator[](std::size_t i) const {
   require_support(has_input(i), "input ", i, " is missing");
   require_support(!is_random(i), of_random_numbers);
+  require_support(!is_sequence(i), "input ", i, " is a sequence");
   return join(*inputs_[i], /*trainable=*/true);
 }
 
@@ -73,11 +75,21 @@ void Call::draw_below(std::size_t i, double bound) const {
   draw({.type = numbers.type, .low = numbers.low, .high = numbers.high, .below = bound});
 }
 
-Value Call::chance(std::size_t i) const {
-  const Operand::Random& numbers = random(i, /*compared=*/true);
+Value Call::chance(const Operand::Random& numbers) const {
   const double share = std::clamp((*numbers.below - numbers.low) / (numbers.high - numbers.low), 0.0, 1.0);
   const Value all = expand(graph_->constant(Tensor::full({}, 1, numbers.type.dtype)), numbers.type.shape), runs = counter();
   return dropout(all, runs, 1 - share, stream_of(graph_->producer(runs.id()).name)) * share;
+}
+
+const Values& Call::sequence(std::size_t i) const {
+  require_support(is_sequence(i), "input ", i, " is no sequence");
+  return *inputs_[i]->sequence;
+}
+
+std::vector<Operand> Call::run_graph(std::string_view attribute, const std::vector<Operand>& inputs) const {
+  const AttributeProto* found = find(attribute, AttributeProto::GRAPH);
+  require_support(found != nullptr, "attribute \"", attribute, "\" is missing");
+  return importer_->run_inner(found->g(), inputs);
 }
 
 Value Call::counter() const {

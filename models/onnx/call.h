@@ -16,6 +16,7 @@ class NodeProto;
 namespace frit::onnx {
 
 class File;
+class Importer;
 
 /// A value of the file that is being imported: an operator's result, an input, or an initialiser, which joins the graph when first read.
 struct Operand {
@@ -31,7 +32,8 @@ struct Operand {
     std::optional<double> below = {};
     bool read = false;
   };
-  std::optional<Random> random = {};  ///< instead of a value
+  std::optional<Random> random = {};    ///< instead of a value
+  std::optional<Values> sequence = {};  ///< likewise, several of them
 };
 
 /// What is not supported of a node. The importer adds which node it is.
@@ -43,8 +45,9 @@ class Unsupported final : public std::runtime_error {
 /// A node of the file as the function that emits its operator sees it: inputs, attributes, and where to emit.
 class Call {
  public:
-  Call(const Scope& scope, const File& file, const onnx_schema::NodeProto& node, Graph& graph, std::vector<Operand*> inputs)
-      : scope_(&scope), file_(&file), node_(&node), graph_(&graph), inputs_(std::move(inputs)) {}
+  Call(const Scope& scope, const File& file, const onnx_schema::NodeProto& node, Graph& graph, std::vector<Operand*> inputs,
+       Importer* importer = nullptr)
+      : scope_(&scope), file_(&file), node_(&node), graph_(&graph), inputs_(std::move(inputs)), importer_(importer) {}
 
   const std::string& op() const;
   std::int64_t opset() const;
@@ -64,15 +67,25 @@ class Call {
   /// Whether all of the input is this number, and no run changes it: an initialiser does not count under a name like "norm.weight", a
   /// layer's, which may be trained.
   bool is_always(std::size_t i, double number) const;
-  /// What the node gives are random numbers, which no value in the graph has.
-  void draw(const Operand::Random& numbers) const { drawn_ = numbers; }
-  const std::optional<Operand::Random>& drawn() const { return drawn_; }
+  /// What the node gives, output by output, where that is not a value of the graph each: random numbers, which none has, or sequences.
+  void give(std::vector<Operand> results) const { given_ = std::move(results); }
+  void draw(const Operand::Random& numbers) const { give({{.random = numbers}}); }
+  const std::vector<Operand>& given() const { return given_; }
+  bool is_sequence(std::size_t i) const { return has_input(i) && inputs_[i]->sequence.has_value(); }
+  /// The values of an input that is one.
+  const Values& sequence(std::size_t i) const;
   bool is_random(std::size_t i) const { return has_input(i) && inputs_[i]->random.has_value(); }
   /// What the node gives is which of the input's random numbers are below `bound`.
   void draw_below(std::size_t i, double bound) const;
-  /// 1 where an input that tells it is true, else 0, as numbers; outside of training everywhere the share of the ones, as nothing is left to
-  /// chance there. Once for an input.
-  Value chance(std::size_t i) const;
+  /// 1 where an input that tells it is true, else 0, as numbers; outside of training everywhere the share of the ones, as nothing is left
+  /// to chance there. Once for an input.
+  Value chance(std::size_t i) const { return chance(random(i, /*compared=*/true)); }
+  Value chance(const Operand::Random& numbers) const;
+  /// Whether there are only constants to compute: the node's own graphs are not run then.
+  bool folds() const { return importer_ == nullptr; }
+  /// What the graph that is an attribute's value gives of these inputs.
+  std::vector<Operand> run_graph(std::string_view attribute, const std::vector<Operand>& inputs) const;
+  const Operand& operand(std::size_t i) const { return *inputs_[i]; }
   /// The i64 scalar that counts the runs of a random operator, named after output 0.
   Value counter() const;
   bool is_initializer(std::size_t i) const { return has_input(i) && !inputs_[i]->parameter.empty(); }
@@ -125,7 +138,8 @@ class Call {
   const onnx_schema::NodeProto* node_;
   Graph* graph_;
   std::vector<Operand*> inputs_;
-  mutable std::optional<Operand::Random> drawn_;
+  Importer* importer_;  ///< of a node's own graphs
+  mutable std::vector<Operand> given_;
 };
 
 /// Emits a node's operator: one value an output, of which the last ones may be missing.

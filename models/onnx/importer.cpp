@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/core/text.h"
+#include "frit/models/onnx/tensor_data.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::onnx {
@@ -115,10 +116,11 @@ void Importer::convert(const NodeProto& node, Convert emit) {
   const std::vector<Tensor> folded = fold(node, emit, inputs);
   Values results;
   for (const Tensor& tensor : folded) results.push_back(graph_.constant(tensor));
-  const Call call(scope_, file_, node, graph_, inputs);
+  const Call call(scope_, file_, node, graph_, inputs, this);
   if (folded.empty()) results = emit(call);
-  if (!call.drawn()) return keep(node, results);
-  for (const std::string& output : node.output()) operands_[output] = {.random = call.drawn()};
+  if (call.given().empty()) return keep(node, results);
+  if (call.given().size() < static_cast<std::size_t>(node.output_size())) throw Unsupported("it has more outputs than there are");
+  for (int i = 0; i < node.output_size(); ++i) operands_[node.output(i)] = call.given()[static_cast<std::size_t>(i)];
 }
 
 void Importer::import(const NodeProto& node) {
@@ -145,12 +147,39 @@ void Importer::check_size() {
   if (nodes.size() > most_nodes) fail(ErrorKind::format, file_.name, ": it needs a graph of more than ", most_nodes, " nodes");
 }
 
+/// Of graphs within its nodes, too.
+void Importer::note_reads(const GraphProto& graph) {
+  for (const NodeProto& node : graph.node()) {
+    used_.insert(node.input().begin(), node.input().end());
+    for (const AttributeProto& attribute : node.attribute()) note_reads(attribute.g());
+  }
+  for (const onnx_schema::ValueInfoProto& output : graph.output()) used_.insert(output.name());
+}
+
+std::vector<Operand> Importer::run_inner(const GraphProto& graph, const std::vector<Operand>& inputs) {
+  if (static_cast<std::size_t>(graph.input_size()) != inputs.size())
+    throw Unsupported(concat("its graph has ", graph.input_size(), " inputs, expected ", inputs.size()));
+  for (int i = 0; i < graph.input_size(); ++i) operands_[graph.input(i).name()] = inputs[static_cast<std::size_t>(i)];
+  for (const onnx_schema::TensorProto& proto : graph.initializer()) operands_[proto.name()] = {.known = read_tensor(proto, file_.folder)};
+  for (const NodeProto& node : graph.node()) {
+    import(node);
+    check_size();
+  }
+  std::vector<Operand> results;
+  for (const onnx_schema::ValueInfoProto& output : graph.output()) {
+    const auto place = operands_.find(output.name());
+    if (place == operands_.end() || place->second.refused) throw Unsupported("what its graph gives is not supported");
+    if (!place->second.sequence) Call(scope_, file_, NodeProto(), graph_, {&place->second})[0];  // joins the graph once
+    results.push_back(place->second);
+  }
+  return results;
+}
+
 Values Importer::run(const std::map<std::string, Value>& inputs) {
   for (const auto& [name, tensor] : file_.initializers) {
     operands_[name] = {.known = tensor, .parameter = is_parameter(tensor) ? name : std::string()};
   }
-  for (const NodeProto& node : file_.model.graph().node()) used_.insert(node.input().begin(), node.input().end());
-  for (const OnnxPort& output : file_.outputs) used_.insert(output.name);
+  note_reads(file_.model.graph());
   for (const OnnxPort& input : file_.inputs) {
     const auto given = inputs.find(input.name);
     require(given != inputs.end() && given->second, file_.name, ": input \"", printable(input.name), "\" was not given");
@@ -163,8 +192,12 @@ Values Importer::run(const std::map<std::string, Value>& inputs) {
   Values results;
   for (const OnnxPort& output : file_.outputs) {
     const auto place = operands_.find(output.name);
-    if (place == operands_.end()) refusals_.push_back(concat("output \"", printable(output.name), "\": no node gives it"));
-    else if (place->second.random) refusals_.push_back(concat("output \"", printable(output.name), "\": it is random numbers"));
+    if (place == operands_.end())
+      refusals_.push_back(concat("output \"", printable(output.name), "\": no node gives it"));
+    else if (place->second.random)
+      refusals_.push_back(concat("output \"", printable(output.name), "\": it is random numbers"));
+    else if (place->second.sequence)
+      refusals_.push_back(concat("output \"", printable(output.name), "\": it is a sequence"));
     if (refusals_.empty()) results.push_back(Call(scope_, file_, NodeProto(), graph_, {&place->second})[0]);
   }
   if (refusals_.empty()) return results;

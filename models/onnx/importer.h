@@ -16,8 +16,11 @@ class Importer {
   Importer(const File& file, const Scope& scope) : file_(file), scope_(scope), graph_(scope.graph()) {}
 
   Values run(const std::map<std::string, Value>& inputs);
+  /// A graph that is a node's attribute, and reads values of the file's too.
+  std::vector<Operand> run_inner(const GraphProto& graph, const std::vector<Operand>& inputs);
 
  private:
+  void note_reads(const GraphProto& graph);
   void import(const NodeProto& node);
   void convert(const NodeProto& node, Convert emit);
   std::vector<Operand*> operands(const NodeProto& node);

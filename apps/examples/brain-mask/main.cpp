@@ -15,7 +15,6 @@ using namespace frit;
 
 namespace {
 
-constexpr double learning_rate = 1e-2;
 const Shape window = {80, 96, 40};
 // Of each 2 x 2 x 2 voxels the intensities, and where they lie; to them, whether they are brain.
 const models::UNet3d unet = {.channels = {16, 32, 64, 64}, .in_channels = 8 + 3, .num_classes = 8};
@@ -77,15 +76,14 @@ TrainStep train(const Tensor& image, const Tensor& brain, int steps) {
   Graph graph;
   const Value logits = network(graph), truth = graph.input("brain", logits.shape());
   const Value loss = binary_cross_entropy_with_logits(logits, truth) + dice_loss(logits, truth, {.activation = DiceActivation::sigmoid});
-  TrainStep step(loss, AdamW{.learning_rate = learning_rate});
+  const Schedule one_cycle{.kind = Schedule::Kind::one_cycle, .total = steps};
+  TrainStep step(loss, AdamW{.learning_rate = 1e-2}, Device::best(), {.schedule = one_cycle});
   const auto patches = std::make_shared<PatchDataset>(std::vector<TensorDataset::NamedTensor>{{"image", image}, {"brain", brain}},
                                                       PatchOptions{.size = window, .random = steps});
-  const Schedule schedule{.kind = Schedule::Kind::one_cycle, .total = steps};
   DataLoader loader(patches, {.batch_size = 1, .device = Device::best()});
   constexpr int reported = 25;
   double sum = 0;
   for (const Batch& batch : loader) {
-    step.set_learning_rate(learning_rate * schedule.factor_at(step.steps(), {}));
     sum += step({{"image", batch["image"]}, {"brain", batch["brain"]}});
     if (step.steps() % reported != 0) continue;
     std::fprintf(stderr, "step %lld of %d: loss %.4f\n", static_cast<long long>(step.steps()), steps, sum / reported);

@@ -105,8 +105,9 @@ Value padded(Value x, const Dims& before, const Dims& after, double value) {
 const OperatorTable& operator_table() {
   static const OperatorTable table = [] {
     OperatorTable made;
-    for (const auto add : {add_activations, add_casts, add_convolutions, add_einsum, add_elementwise, add_hyperbolic, add_indexing,
-                           add_linear, add_losses, add_norms, add_pools, add_reductions, add_resizing, add_shapes, add_sources}) {
+    for (const auto add :
+         {add_activations, add_casts, add_control, add_convolutions, add_einsum, add_elementwise, add_hyperbolic, add_indexing, add_linear,
+          add_losses, add_norms, add_pools, add_rearrangements, add_reductions, add_resizing, add_shapes, add_sources}) {
       add(made);
     }
     return made;

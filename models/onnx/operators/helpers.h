@@ -17,6 +17,7 @@ namespace frit::onnx {
 // Each family of operators adds its own to the table.
 void add_activations(OperatorTable& table);
 void add_casts(OperatorTable& table);
+void add_control(OperatorTable& table);
 void add_convolutions(OperatorTable& table);
 void add_einsum(OperatorTable& table);
 void add_elementwise(OperatorTable& table);
@@ -26,6 +27,7 @@ void add_linear(OperatorTable& table);
 void add_losses(OperatorTable& table);
 void add_norms(OperatorTable& table);
 void add_pools(OperatorTable& table);
+void add_rearrangements(OperatorTable& table);
 void add_reductions(OperatorTable& table);
 void add_resizing(OperatorTable& table);
 void add_shapes(OperatorTable& table);

@@ -98,15 +98,36 @@ Values triangle(const Call& call) {
   return {where(kept, x, ops::scalar(x, 0))};
 }
 
-/// By a seed of frit's own. An initialiser that has nothing but a shape to give is no parameter.
+/// By a seed of frit's own.
+Values drawn_evenly(const Call& call, const TensorType& type) {
+  const double low = call.real("low", 0), high = call.real("high", 1);
+  call.require_support(is_floating(type.dtype) && low < high, type.dtype, " from ", low, " to ", high);
+  call.draw({.type = type, .low = low, .high = high});
+  return {};
+}
+
+Values random_uniform(const Call& call) {
+  return drawn_evenly(call, {call.dtype_of(call.integer("dtype", 1)), to_shape(call, call.integers("shape"))});
+}
+
+/// The attribute's dtype, or the input's.
+DType drawn_dtype(const Call& call, DType otherwise) { return call.has("dtype") ? call.dtype_of(call.integer("dtype", 0)) : otherwise; }
+
+/// An initialiser that has nothing but a shape to give is no parameter.
 Values random_uniform_like(const Call& call) {
   const Tensor known = call.is_constant(0) ? call.converted(call.constant(0)) : Tensor();
   const TensorType like = known.defined() ? TensorType{known.dtype(), known.shape()} : call[0].type();
-  const DType dtype = call.has("dtype") ? call.dtype_of(call.integer("dtype", 0)) : like.dtype;
-  const double low = call.real("low", 0), high = call.real("high", 1);
-  call.require_support(is_floating(dtype) && low < high, dtype, " from ", low, " to ", high);
-  call.draw({.type = {dtype, like.shape}, .low = low, .high = high});
-  return {};
+  return drawn_evenly(call, {drawn_dtype(call, like.dtype), like.shape});
+}
+
+/// Ones with one probability everywhere.
+Values bernoulli(const Call& call) {
+  const Tensor chances = call.converted(call.constant(0));
+  const double chance = chances.elements() == 0 ? 0 : chances.reshape({-1}).slice(0, 0, 1).item();
+  call.require_support(call.is_always(0, chance) && chance >= 0 && chance <= 1, "its probabilities are not one number from 0 to 1");
+  const DType dtype = drawn_dtype(call, chances.dtype());
+  call.require_support(is_floating(dtype), "it gives ", dtype);
+  return {call.chance({.type = {dtype, chances.shape()}, .low = 0, .high = 1, .below = chance})};
 }
 
 }  // namespace
@@ -116,7 +137,9 @@ void add_sources(OperatorTable& table) {
   table["ConstantOfShape"] = constant_of_shape;
   table["Shape"] = shape;
   table["Size"] = size;
+  table["RandomUniform"] = random_uniform;
   table["RandomUniformLike"] = random_uniform_like;
+  table["Bernoulli"] = bernoulli;
   table["Range"] = range;
   table["HannWindow"] = cosine_window<hann>;
   table["HammingWindow"] = cosine_window<hamming>;

@@ -202,8 +202,8 @@ TEST_P(OnnxConformance, CudaGivesWhatIsExpectedOfEveryClaimedCase) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Data, OnnxConformance,
-                         testing::Values(Expectation{"node", 765}, Expectation{"pytorch-converted", 82},
-                                         Expectation{"pytorch-operator", 35}, Expectation{"simple", 7}),
+                         testing::Values(Expectation{"node", 770}, Expectation{"pytorch-converted", 82},
+                                         Expectation{"pytorch-operator", 35}, Expectation{"simple", 15}),
                          [](const auto& expectation) {
                            std::string name = expectation.param.category;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -219,7 +219,7 @@ TEST(OnnxOperatorList, OfWhatIsNotSupportedIsTrue) {
   ASSERT_NE(last, std::string::npos);
   std::istringstream words(text.substr(first, last - first));
   const std::set<std::string> listed{std::istream_iterator<std::string>(words), {}};
-  EXPECT_GT(listed.size(), 50u);
+  EXPECT_GT(listed.size(), 40u);
   for (const std::string& op : listed) EXPECT_FALSE(onnx::operator_table().contains(op)) << op << " is supported";
   if (!fs::exists(test_data() / "node")) GTEST_SKIP() << lacks("node");
   for (const fs::directory_entry& entry : fs::directory_iterator(test_data() / "node")) {

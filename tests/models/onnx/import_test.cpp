@@ -309,6 +309,26 @@ TEST(OnnxImport, RandomNumbersAreReadByOneComparison) {
   }
 }
 
+TEST(OnnxImport, ChancesOfBernoulliAreTakenInTrainingAlone) {
+  ModelBuilder builder;
+  builder.input("x", {64, 64}).output("y");
+  builder.weight("chances", {64, 64}, Floats(4096, 0.25f)).weight("others", {2}, {0.25f, 0.5f});
+  builder.node("Bernoulli", {"chances"}, {"kept"});
+  builder.node("Mul", {"x", "kept"}, {"y"});
+  const Graph graph = import_onnx(builder.model());
+  const Tensor ones = Tensor::full({64, 64}, 1);
+  Program training(graph, std::make_shared<State>());
+  const Floats first = training.run({{"x", ones}}).output("y").to_vector<float>();
+  EXPECT_NE(first, training.run({{"x", ones}}).output("y").to_vector<float>()) << "others every time";
+  EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), 1.0f)), 1024, 4 * std::sqrt(4096 * 0.25 * 0.75));
+  EXPECT_EQ(static_cast<std::size_t>(std::count(first.begin(), first.end(), 0.0f) + std::count(first.begin(), first.end(), 1.0f)),
+            first.size());
+  EXPECT_EQ(run_graph(graph, ones).to_vector<float>(), Floats(4096, 0.25f));
+  builder.node("Bernoulli", {"others"}, {"z"}, "two");
+  EXPECT_EQ(message_of([&] { import_onnx(builder.model()); }),
+            "test.onnx: not supported:\n  node \"two\" (Bernoulli, opset 17): its probabilities are not one number from 0 to 1");
+}
+
 TEST(OnnxImport, DropoutsMaskIsNoResultInTraining) {
   ModelBuilder builder = dropout_model(true);
   builder.output("mask");

@@ -94,6 +94,18 @@ TEST_F(OnnxProgram, ServesAFileAndWhatItBecameByTraining) {
   EXPECT_EQ(outcome.code, 0) << outcome;
 }
 
+/// Shapes that the file computes have the batch in them.
+TEST_F(OnnxProgram, LearnsASmallerLastBatch) {
+  Outcome outcome = frit({"export", "classifier", "--output", "classifier.onnx"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  fs::create_directories(folder_ / "pictures");
+  write_npy(folder_ / "pictures" / "inputs.npy", Tensor::full({5, 1, 28, 28}, 0.5));
+  write_npy(folder_ / "pictures" / "targets.npy", Tensor::from<std::int64_t>({0, 1, 2, 3, 4}, {5}));
+  outcome = frit(
+      {"train", "classifier.onnx", "--data", "pictures", "--epochs", "1", "--batch-size", "2", "--run-dir", "none", "--device", "cpu"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+}
+
 TEST_F(OnnxProgram, DescribesAndMeasuresAFile) {
   Outcome outcome = frit({"info", "resnet.onnx"});
   EXPECT_EQ(outcome.code, 0) << outcome;
