@@ -5,7 +5,7 @@
 #include <functional>
 #include <set>
 
-#include "frit/core/names.h"
+#include "frit/core/data/field_names.h"
 #include "frit/core/text.h"
 #include "frit/models/networks/convnext_tiny.h"
 #include "frit/models/networks/mobilenet_v2.h"

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "frit/core/data/field_names.h"
 #include "frit/core/data/files.h"
 #include "frit/core/data/stored_dataset.h"
 #include "frit/core/io/folder.h"
@@ -9,7 +10,6 @@
 #include "frit/core/io/npy.h"
 #include "frit/core/io/npz.h"
 #include "frit/core/io/safetensors.h"
-#include "frit/core/names.h"
 #include "frit/core/text.h"
 
 namespace frit {

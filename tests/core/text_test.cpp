@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "frit/core/names.h"
+#include "frit/core/data/field_names.h"
 
 namespace frit {
 namespace {
