@@ -136,8 +136,7 @@ const Tensor& TrainStep::start(const Bindings& inputs) {
 }
 
 void TrainStep::compare_calls(const Bindings& inputs) {
-  std::map<std::string, TensorType> types;
-  for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
+  const std::map<std::string, TensorType> types = tensor_types(inputs);
   if (std::find(compared_.begin(), compared_.end(), types) != compared_.end()) return;
   require_same_calls(program_.compile(types).graph(), *options_.communicator);
   compared_.push_back(types);

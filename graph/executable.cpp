@@ -9,7 +9,15 @@
 #include "frit/graph/preparation.h"
 #include "frit/graph/profile.h"
 
-namespace frit::graph {
+namespace frit {
+
+std::map<std::string, TensorType> tensor_types(const Bindings& tensors) {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, tensor] : tensors) types[name] = {tensor.dtype(), tensor.shape()};
+  return types;
+}
+
+namespace graph {
 
 Executable::Executable(const Graph& graph, State& state)
     : graph_(bring_preparation_first(convert_layouts(remove_dead_code(graph), state.device()))) {
@@ -159,4 +167,5 @@ const Tensor& Executable::output(std::string_view name) const {
   fail(ErrorKind::argument, "the program has no output \"", name, "\"");
 }
 
-}  // namespace frit::graph
+}  // namespace graph
+}  // namespace frit

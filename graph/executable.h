@@ -14,6 +14,8 @@ namespace frit {
 
 /// Tensors by input name.
 using Bindings = std::map<std::string, Tensor>;
+/// What a program is compiled for, for such inputs.
+std::map<std::string, TensorType> tensor_types(const Bindings& tensors);
 
 namespace graph {
 

@@ -19,12 +19,6 @@ bool fits(const std::map<std::string, TensorType>& types, const Bindings& inputs
   return true;
 }
 
-std::map<std::string, TensorType> types_of(const Bindings& inputs) {
-  std::map<std::string, TensorType> types;
-  for (const auto& [name, tensor] : inputs) types[name] = {tensor.dtype(), tensor.shape()};
-  return types;
-}
-
 }  // namespace
 
 Program::Program(Graph graph, std::shared_ptr<State> state, Extend extend, DType precision)
@@ -34,7 +28,7 @@ Program::Program(Graph graph, std::shared_ptr<State> state, Extend extend, DType
 
 const graph::Executable& Program::run(const Bindings& inputs) {
   const auto known = std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) { return fits(c.inputs, inputs); });
-  graph::Executable& executable = known == compiled_.end() ? compile(types_of(inputs)) : use(known);
+  graph::Executable& executable = known == compiled_.end() ? compile(tensor_types(inputs)) : use(known);
   executable.run(inputs);
   return executable;
 }

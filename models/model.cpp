@@ -231,12 +231,6 @@ std::vector<std::string> model_names() {
   return names;
 }
 
-std::map<std::string, TensorType> tensor_types(const std::map<std::string, Tensor>& tensors) {
-  std::map<std::string, TensorType> types;
-  for (const auto& [name, tensor] : tensors) types[name] = {tensor.dtype(), tensor.shape()};
-  return types;
-}
-
 Graph forward_graph(const Model& model, const Shape& input, DType dtype) {
   Graph graph;
   const NamedValues outputs = model.add_to(Scope(graph, "", dtype), input);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -25,6 +26,9 @@ struct Model {
     std::string name;          ///< in the graph and in the data
     Shape shape;               ///< of one example; -1: as long as the image is along that axis, counted from the last
     DType dtype = DType::f32;  ///< floating: what the parameters are of; integers: this
+
+    /// Whether it is as large for every image.
+    bool is_fixed() const { return std::find(shape.begin(), shape.end(), -1) == shape.end(); }
   };
 
   /// What the network gives.
@@ -81,9 +85,6 @@ struct Model {
   /// "input" or have fractions where integers are wanted, and for what is neither an input nor called a target.
   void check_side_inputs(const std::map<std::string, TensorType>& given) const;
 };
-
-/// What of some tensors is known before they are computed.
-std::map<std::string, TensorType> tensor_types(const std::map<std::string, Tensor>& tensors);
 
 /// The model on "input" and its side inputs gives "output" and its heads, with parameters of the dtype.
 Graph forward_graph(const Model& model, const Shape& input, DType dtype = DType::f32);

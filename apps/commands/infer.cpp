@@ -124,10 +124,10 @@ void check_model(const InferArguments& a, const Model& model) {
           model.image_rank, " axes");
   if (a.ignore_index) check_ignorable(model);
   if (!a.window.empty() && !model.heads.empty())
-    print_warning(concat("with --window only \"output\" is computed, of ", model.heads.size() + 1, " outputs"));
+    print_warning(concat("with --window only \"output\" is given, of ", model.heads.size() + 1, " outputs"));
   for (const Model::SideInput& side : model.side_inputs) {
-    const bool fixed = std::all_of(side.shape.begin(), side.shape.end(), [](std::int64_t size) { return size >= 0; });
-    require(fixed || a.window.empty(), "--window does not go with \"", printable(side.name), "\", an input as large as the image");
+    require(side.is_fixed() || a.window.empty(), "--window does not go with \"", printable(side.name),
+            "\", an input as large as the image");
   }
 }
 

@@ -62,7 +62,7 @@ void DataOptions::add_to(CLI::App& command) {
 std::shared_ptr<const Dataset> DataOptions::training(const Model& model, const std::string& path) const {
   ReadOptions all = read;
   all.fields = model.data_fields();
-  return transformed(read_dataset(path, Split::train, all), path, true);
+  return transformed(model, read_dataset(path, Split::train, all), path, true);
 }
 
 std::shared_ptr<const Dataset> DataOptions::validation(const Model& model, const std::string& path,
@@ -71,14 +71,18 @@ std::shared_ptr<const Dataset> DataOptions::validation(const Model& model, const
   all.fields = model.data_fields();
   all.classes = class_names(training_path);
   all.patches.random = 0;
-  return transformed(read_dataset(path, Split::test, all), path, false);
+  return transformed(model, read_dataset(path, Split::test, all), path, false);
 }
 
-std::shared_ptr<const Dataset> DataOptions::transformed(std::shared_ptr<const Dataset> data, const std::string& path, bool random) const {
+std::shared_ptr<const Dataset> DataOptions::transformed(const Model& model, std::shared_ptr<const Dataset> data, const std::string& path,
+                                                        bool random) const {
   if (crop.empty() && padding.empty() && flip.empty()) return data;
   return with_content_of(printable(path), [&] {
     const int rank = data->fields()[0].shape.rank() - 1;
-    const TransformOptions options{.padding = padding, .crop = crop, .flip = axes_of(flip, rank), .random = random};
+    TransformOptions options{.padding = padding, .crop = crop, .flip = axes_of(flip, rank), .random = random};
+    for (const Model::SideInput& side : model.side_inputs) {
+      if (side.is_fixed()) options.still.push_back(side.name);
+    }
     return std::make_shared<TransformDataset>(data, options);
   });
 }

@@ -30,7 +30,8 @@ struct DataOptions {
   Model normalized(const Model& model, const Dataset& examples, const std::string& path) const;
 
  private:
-  std::shared_ptr<const Dataset> transformed(std::shared_ptr<const Dataset> data, const std::string& path, bool random) const;
+  std::shared_ptr<const Dataset> transformed(const Model& model, std::shared_ptr<const Dataset> data, const std::string& path,
+                                             bool random) const;
 };
 
 /// One batch of examples, as often as the data have batches.

@@ -145,11 +145,7 @@ std::int64_t Training::parameter_count() const {
   return count;
 }
 
-const Graph& Training::compiled_graph() {
-  std::map<std::string, TensorType> types;
-  for (const graph::Node* node : step_.graph().all(graph::NodeKind::input)) types[node->name] = step_.graph().type(node->outputs[0]);
-  return step_.compile(types).graph();
-}
+const Graph& Training::compiled_graph() { return step_.compile(input_types(step_.graph())).graph(); }
 
 void Training::run() {
   if (options_.saves) take_fingerprints();

@@ -138,7 +138,9 @@ TransformDataset::TransformDataset(std::shared_ptr<const Dataset> source, const 
   for (const double divisor : options_.divide) require(divisor != 0 && std::isfinite(divisor), "cannot divide by ", divisor);
   if (!options_.divide.empty()) fields_[0].dtype = DType::f32;
   for (Field& field : fields_) {
-    if (ends_in(field.shape, before_)) std::copy(after_.begin(), after_.end(), field.shape.end() - rank);
+    const bool stays = std::find(options_.still.begin(), options_.still.end(), field.name) != options_.still.end();
+    moves_.push_back(!stays && ends_in(field.shape, before_));
+    if (moves_.back()) std::copy(after_.begin(), after_.end(), field.shape.end() - rank);
   }
 }
 
@@ -164,7 +166,7 @@ void TransformDataset::read(std::span<const std::int64_t> indices, std::span<con
   source_->read(indices, rows, epoch);
   for (std::size_t f = 0; f < fields_.size(); ++f) {
     const Shape& shape = source_->fields()[f].shape;
-    if (f > 0 && !ends_in(shape, before_)) {
+    if (!moves_[f]) {
       copy(batch[f], rows[f]);
       continue;
     }

@@ -24,12 +24,15 @@ struct TransformOptions {
   Shape crop = {};
   /// The image axes to turn around, each in half of the examples: 0 is the first, D or H.
   Dims flip = {};
+  /// Fields that stay as they are, whatever sizes they have.
+  std::vector<std::string> still = {};
   /// Where to crop and what to flip is drawn again in every epoch; otherwise the middle is taken, and nothing is flipped.
   bool random = true;
 };
 
 /// Changes the first field of each example, its image (C, D.., H, W); padding, crops and flips also every other field that ends in the same
-/// image axes, such as what is true of each voxel. What is random depends on the loader's seed, the epoch and the example alone.
+/// image axes, such as what is true of each voxel, but those that are to stay. What is random depends on the loader's seed, the epoch and
+/// the example alone.
 class TransformDataset final : public Dataset {
  public:
   /// Throws ErrorKind::argument for options that do not fit the dataset.
@@ -45,7 +48,8 @@ class TransformDataset final : public Dataset {
 
   std::shared_ptr<const Dataset> source_;
   TransformOptions options_;
-  Shape before_, after_;  ///< the image axes
+  std::vector<bool> moves_;  ///< by field
+  Shape before_, after_;     ///< the image axes
   std::vector<Field> fields_;
 };
 

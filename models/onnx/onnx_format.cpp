@@ -121,7 +121,8 @@ Model model_of_onnx(const std::string& path) {
   model.side_inputs = side_inputs(onnx, input);
   model.heads = heads(onnx, input, model);
   const auto build_with = [&](const std::vector<Model::Head>& all) {
-    return [onnx, image = input.name, all](const Scope& scope, const NamedValues& inputs) { return build(onnx, image, all, scope, inputs); };
+    return
+        [onnx, image = input.name, all](const Scope& scope, const NamedValues& inputs) { return build(onnx, image, all, scope, inputs); };
   };
   model.build = build_with(model.heads);
   keep_heads_of_batches(model);

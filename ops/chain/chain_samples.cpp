@@ -86,21 +86,21 @@ std::vector<Sample> transposed_convolutions() {
     return sample;
   };
   const ConvolutionOptions doubling{.stride = {2}, .padding = {1}, .output_padding = {1}};
-  return {transposed({Shape{2, 3, 4, 5}, Shape{3, 4, 3, 2}, Shape{4}}, {.stride = {2}}, relu_text),
-          transposed({Shape{2, 8, 5, 6}, Shape{8, 16, 3, 3}, Shape{16}, Shape{2, 16, 10, 12}}, doubling, residual_text),
-          transposed({Shape{2, 8, 5, 6}, Shape{8, 16, 3, 3}, Shape{16}, Shape{2, 16, 1, 1}}, doubling, gated_text),
-          transposed({Shape{2, 4, 3, 4}, Shape{4, 3, 3, 3}, Shape{6}, Shape{6, 1, 1}},
-                     {.stride = {2}, .padding = {1}, .output_padding = {1, 0}, .groups = 2}, gated_text),
-          transposed({Shape{1, 2, 3, 2}, Shape{2, 3, 2, 2}}, {.stride = {3}, .output_padding = {2}}, "y0 = silu(x0); return y0"),
-          transposed({Shape{1, 3, 9, 40}, Shape{3, 8, 3, 3}, Shape{8}, Shape{8, 1, 1}}, doubling, gated_text),
-          transposed({Shape{2, 4, 3, 4}, Shape{4, 1, 3, 4}, Shape{4}}, {.stride = {2}, .padding = {1}, .groups = 4}, relu_text),
-          transposed({Shape{1, 3, 3, 4, 3}, Shape{3, 16, 3, 3, 3}, Shape{16}, Shape{16, 1, 1, 1}}, {.stride = {2}, .padding = {1}},
-                     gated_text),
-          transposed({Shape{1, 120, 5, 7}, Shape{120, 3, 3, 3}, Shape{120}, Shape{120, 1, 1}},
-                     {.stride = {2}, .padding = {1}, .output_padding = {1}, .groups = 40}, gated_text),
-          transposed({Shape{3, 4, 1, 1}, Shape{4, 8, 1, 1}, Shape{8}, Shape{8, 1, 1}}, {}, gated_text),
-          transposed({Shape{1, 24, 40, 41}, Shape{24, 16, 3, 3}, Shape{16}, Shape{1, 16, 40, 41}}, {.padding = {1}}, gated_text),
-          transposed({Shape{2, 8, 5, 6}, Shape{8, 1, 3, 3}, Shape{8}, Shape{2, 8, 5, 6}}, {.padding = {1}, .groups = 8}, residual_text)};
+  return {
+      transposed({Shape{2, 3, 4, 5}, Shape{3, 4, 3, 2}, Shape{4}}, {.stride = {2}}, relu_text),
+      transposed({Shape{2, 8, 5, 6}, Shape{8, 16, 3, 3}, Shape{16}, Shape{2, 16, 10, 12}}, doubling, residual_text),
+      transposed({Shape{2, 8, 5, 6}, Shape{8, 16, 3, 3}, Shape{16}, Shape{2, 16, 1, 1}}, doubling, gated_text),
+      transposed({Shape{2, 4, 3, 4}, Shape{4, 3, 3, 3}, Shape{6}, Shape{6, 1, 1}},
+                 {.stride = {2}, .padding = {1}, .output_padding = {1, 0}, .groups = 2}, gated_text),
+      transposed({Shape{1, 2, 3, 2}, Shape{2, 3, 2, 2}}, {.stride = {3}, .output_padding = {2}}, "y0 = silu(x0); return y0"),
+      transposed({Shape{1, 3, 9, 40}, Shape{3, 8, 3, 3}, Shape{8}, Shape{8, 1, 1}}, doubling, gated_text),
+      transposed({Shape{2, 4, 3, 4}, Shape{4, 1, 3, 4}, Shape{4}}, {.stride = {2}, .padding = {1}, .groups = 4}, relu_text),
+      transposed({Shape{1, 3, 3, 4, 3}, Shape{3, 16, 3, 3, 3}, Shape{16}, Shape{16, 1, 1, 1}}, {.stride = {2}, .padding = {1}}, gated_text),
+      transposed({Shape{1, 120, 5, 7}, Shape{120, 3, 3, 3}, Shape{120}, Shape{120, 1, 1}},
+                 {.stride = {2}, .padding = {1}, .output_padding = {1}, .groups = 40}, gated_text),
+      transposed({Shape{3, 4, 1, 1}, Shape{4, 8, 1, 1}, Shape{8}, Shape{8, 1, 1}}, {}, gated_text),
+      transposed({Shape{1, 24, 40, 41}, Shape{24, 16, 3, 3}, Shape{16}, Shape{1, 16, 40, 41}}, {.padding = {1}}, gated_text),
+      transposed({Shape{2, 8, 5, 6}, Shape{8, 1, 3, 3}, Shape{8}, Shape{2, 8, 5, 6}}, {.padding = {1}, .groups = 8}, residual_text)};
 }
 
 /// Of images with programs before, after or on both sides.

@@ -18,11 +18,17 @@ Values chosen(const Call& call) {
   return {};
 }
 
+std::int64_t number(const Call& call, std::size_t input) {
+  const Sizes numbers = call.integers(input);
+  call.require_support(numbers.size() == 1, "input ", input, " has ", numbers.size(), " numbers, expected one");
+  return numbers[0];
+}
+
 /// The body once for each iteration. It is given the iteration's number, whether it runs, and what it gave last; it gives whether to go on,
 /// what the next iteration is given, and what is stacked over all iterations.
 Values repeated(const Call& call) {
   constexpr std::int64_t most_iterations = 1024;
-  const std::int64_t times = call.has_input(0) ? call.integers(0).at(0) : most_iterations + 1;
+  const std::int64_t times = call.has_input(0) ? number(call, 0) : most_iterations + 1;
   bool goes_on = !call.has_input(1) || is_true(call, call.constant(1));
   if (call.folds()) return {};
   std::vector<Operand> carried;
@@ -54,10 +60,9 @@ Values repeated(const Call& call) {
 
 /// A place among so many, or after them, counted from the end if it is negative.
 std::ptrdiff_t place_in(const Call& call, std::size_t input, std::int64_t count, bool may_be_end = false) {
-  const Sizes place = call.integers(input);
-  const std::int64_t end = may_be_end ? count + 1 : count;
-  call.require_support(place.size() == 1 && place[0] >= -count && place[0] < end, "its place is not among ", count);
-  return static_cast<std::ptrdiff_t>(place[0] < 0 ? place[0] + count : place[0]);
+  const std::int64_t place = number(call, input), end = may_be_end ? count + 1 : count;
+  call.require_support(place >= -count && place < end, "its place is not among ", count);
+  return static_cast<std::ptrdiff_t>(place < 0 ? place + count : place);
 }
 
 Values give_sequence(const Call& call, const Values& values) {
@@ -103,7 +108,7 @@ Values split_into_sequence(const Call& call) {
   const Value x = call[0];
   const int axis = normalize_axis(call.integer("axis", 0), x.rank(), "axis");
   if (call.has_input(1) && call.constant(1).rank() > 0) return give_sequence(call, split(x, call.integers(1), axis));
-  const std::int64_t size = call.has_input(1) ? call.integers(1).at(0) : 1;
+  const std::int64_t size = call.has_input(1) ? number(call, 1) : 1;
   call.require_support(size > 0 && x.dim(axis) / size <= 1024, "parts of ", size, " of ", x.dim(axis), " elements");
   Values parts = split(x, size, axis);
   if (!call.has_input(1) && call.integer("keepdims", 1) == 0) {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "frit/ops/convolution/cpu/convolution_plan.h"
 #include "frit/ops/convolution/cpu/depthwise_cpu.h"
-#include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_cpu.h"
 #include "frit/ops/cpu/bfloat_product.h"
 #include "frit/ops/cpu/transpose.h"
@@ -14,144 +14,9 @@
 namespace frit::ops {
 namespace {
 
-/// Positions that one item of work computes, and bytes of their windows and results, which stay in a core's cache.
-constexpr std::int64_t most_positions = 256, least_positions = 96, most_item_bytes = 256 * 1024;
-/// With fewer items than this, each computes a part of the columns only, but so many that its window is worth a copy, if there is one.
-constexpr std::int64_t enough_items = 16, least_columns = 64;
-/// Channels of small groups that an item computes one group after the other, so that it has whole lines of the result.
-constexpr std::int64_t joined_channels = 64;
-/// From so many columns on there are items enough without a cut through few positions, and each weight is brought into order where it is
-/// read.
-constexpr std::int64_t many_columns = 512;
-/// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
-constexpr std::int64_t most_depth = 256, most_bfloat_depth = 512;
-
-/// bfloat16 is summed in float32.
-std::size_t size_of_sums(std::size_t element_size) { return std::max(element_size, sizeof(float)); }
-bool in_bfloat(std::size_t element_size) { return element_size == sizeof(BFloat16); }
-
-struct Phase {
-  ImageAxes phase;
-  TapRuns taps;
-  std::int64_t weights;                      ///< where its packed weights begin
-  std::vector<WeightElement> elements = {};  ///< of a block of columns, where weights are not packed
-};
-
-/// How the work is cut; a function of the sizes and layouts alone.
-struct Plan {
-  Direction direction;
-  ImageStrides source, output, weight;
-  Boxes boxes;
-  std::int64_t groups;  ///< that an item computes
-  EvenBlocks columns;   ///< the output's channels of a group, which an item computes for each position
-  Window window;
-  std::vector<Phase> phases;
-  PackedWeight packed;
-  bool bfloat;
-  std::int64_t weights = 0;  ///< elements of the packed weight
-  bool through_buffer;       ///< results do not lie in the output as they are computed
-  bool spread;               ///< those of neighbouring positions do not lie side by side
-  ScratchParts shared, own;  ///< scratch memory: of all threads, and of each
-  std::size_t bias_place, window_place, buffer_place, positions_place, places_place, weights_place;
-  WorkSplit work;
-
-  Plan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size, const Finish& finish)
-      : direction(d),
-        source(layouts.source, d.geometry.groups * d.channels, d.source),
-        output(layouts.output, d.geometry.groups * d.rows, d.output),
-        weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
-        boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
-        groups(groups_of_item()),
-        columns(d.rows, columns_of_item(size_of_sums(element_size)), block_columns(size_of_sums(element_size))),
-        window(d, source, boxes.largest()),
-        packed(d, weight, size_of_sums(element_size)),
-        bfloat(in_bfloat(element_size)) {
-    std::int64_t depths = 0, most_taps = 0;
-    for_each_phase(d, [&](const ImageAxes& phase, const Taps& axes) {
-      phases.push_back({phase,
-                        bfloat ? TapRuns(axes, window, weight, most_bfloat_depth, bfloat_step) : TapRuns(axes, window, weight, most_depth),
-                        weights});
-      most_taps = std::max(most_taps, phases.back().taps.depth);
-      weights += packed.elements(phases.back().taps);
-      depths += phases.back().taps.depth;
-    });
-    through_buffer = !output.channels_last() || packed.columns() != d.rows;
-    spread = !through_buffer && (d.output != d.grid || phases.size() > 1);
-    const Box largest = boxes.largest();
-    const std::size_t sum_size = size_of_sums(element_size);
-    bias_place = shared.add(d.geometry.groups * packed.columns(), sum_size);
-    window_place = own.add(window.copied ? window.elements(largest) : 0, element_size);
-    buffer_place = own.add(through_buffer ? largest.positions() * buffer_stride(columns.size) : 0, sum_size);
-    positions_place = own.add(largest.positions() * (spread ? 2 : 1), sizeof(void*));
-    places_place = own.add(spread ? largest.positions() * 2 : 0, sizeof(std::int64_t));
-    weights_place = own.add(packs_in_parts() ? most_taps * block_columns(element_size) : 0, element_size);
-    const std::int64_t cost = largest.positions() * groups * columns.size * depths;
-    work = WorkSplit(boxes.count() * (d.geometry.groups / groups) * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
-  }
-
-  /// Of a buffer's rows: the last group's is a whole vector.
-  std::int64_t buffer_stride(std::int64_t item_columns) const {
-    return packed.whole_vectors((groups - 1) * direction.rows + packed.whole_vectors(item_columns));
-  }
-  std::size_t scratch() const { return shared.bytes() + work.scratch(); }
-  /// Whether no weight is read by two items of work.
-  bool packs_in_parts() const { return boxes.count() == 1 && !bfloat; }
-
- private:
-  static std::int64_t block_columns(std::size_t element_size) {
-    return product_vectors * simd::vector_bytes / static_cast<std::int64_t>(element_size);
-  }
-
-  std::int64_t positions_of_item(std::size_t element_size) const {
-    std::int64_t most = most_positions;
-    const auto bytes = [&] {
-      const Box box = Boxes(direction.geometry.batch, direction.grid, most).largest();
-      std::int64_t elements = box.samples * direction.channels;
-      const Reach reach(direction);
-      for (std::size_t i = 0; i < 3; ++i) elements *= (box.size[i] - 1) * reach.step[i] + reach.size[i];
-      return elements * static_cast<std::int64_t>(element_size);
-    };
-    const std::int64_t all = direction.geometry.batch * product(direction.grid);
-    if (all <= most_positions && direction.rows >= many_columns) return most;
-    while (most > least_positions && (bytes() > most_item_bytes || all / most < enough_items)) most = most * 3 / 4;
-    return most;
-  }
-  std::int64_t groups_of_item() const {
-    const std::int64_t all = direction.geometry.groups;
-    if (direction.phase_count() > 1) return 1;  // the window of a group serves all phases
-    std::int64_t most = std::clamp<std::int64_t>(joined_channels / std::max<std::int64_t>(1, direction.rows), 1, all);
-    most = std::min(most, std::max<std::int64_t>(1, boxes.count() * all / enough_items));
-    while (all % most != 0) --most;
-    return most;
-  }
-  /// All of a group, or so many that there are enough items.
-  std::int64_t columns_of_item(std::size_t element_size) const {
-    const std::int64_t block = block_columns(element_size);
-    const std::int64_t least = source.channels_last() && Reach(direction).inside(direction) ? block : least_columns;
-    const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
-    const std::int64_t most_parts = groups > 1 ? 1 : std::max<std::int64_t>(1, direction.rows / least);
-    const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, most_parts);
-    return ((direction.rows + parts - 1) / parts + block - 1) / block * block;
-  }
-};
-
-/// What one item of work computes: channels [column, column + columns) of a group's outputs, or all those of some groups, at the positions
-/// of a box.
-struct Item {
-  Box box;
-  std::int64_t group, column, columns, channels;
-
-  Item(const Plan& plan, std::int64_t index) : channels(plan.groups * plan.direction.rows) {
-    column = plan.columns.begin(index % plan.columns.count), columns = plan.columns.length_of(index % plan.columns.count);
-    index /= plan.columns.count;
-    const std::int64_t blocks = plan.direction.geometry.groups / plan.groups;
-    group = index % blocks * plan.groups;
-    box = plan.boxes[index / blocks];
-    if (plan.groups == 1) channels = columns;
-  }
-
-  std::int64_t first_channel(const Plan& plan) const { return group * plan.direction.rows + column; }
-};
+using Plan = ConvolutionPlan;
+using Item = ConvolutionItem;
+using Phase = ConvolutionPlan::Phase;
 
 /// Writes a phase's results (positions, channels) to the output.
 template <class T>
@@ -348,7 +213,8 @@ void compute_item(const Plan& plan, const Item& item, const A* source, const Wei
     }
     // In order: the vectors that end a group's results may reach into the next one's.
     for (std::int64_t g = 0; g < plan.groups; ++g) {
-      if (&phase == &plan.phases.front()) all = positions_of(plan, item.box, window_of(plan, item, item.group + g, source, workspace), workspace);
+      if (&phase == &plan.phases.front())
+        all = positions_of(plan, item.box, window_of(plan, item, item.group + g, source, workspace), workspace);
       compute_phase(plan, phase, item, item.group + g, plan.spread ? all.inside(plan, item.box, phase.phase) : all, weight, bias, rectifier,
                     results + g * d.rows, stride, output, workspace);
     }
@@ -371,8 +237,7 @@ bool convolves_in_bfloat(const Direction& d, ImageLayouts layouts) {
 
 bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size) {
   const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(size_of_sums(element_size));
-  return !is_depthwise(d.geometry) && d.rows % lanes == 0 &&
-         ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
+  return !is_depthwise(d.geometry) && d.rows % lanes == 0 && ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
 }
 
 const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size) {

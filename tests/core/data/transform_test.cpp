@@ -30,6 +30,12 @@ TEST(TransformDataset, TakesTheMiddleWhereNothingIsRandom) {
   EXPECT_EQ(batch[2].to_vector<float>(), (std::vector<float>{1, 0}));
 }
 
+TEST(TransformDataset, LeavesFieldsThatAreToStay) {
+  const TransformDataset dataset(images(1), {.crop = {1, 2}, .still = {"mask"}, .random = false});
+  EXPECT_EQ(dataset.fields()[1].shape, (Shape{3, 4}));
+  EXPECT_EQ(read(dataset, {0})[1].to_vector<float>(), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+}
+
 TEST(TransformDataset, PadsWithZeros) {
   const TransformDataset dataset(images(1), {.padding = {1}, .crop = {5, 6}});
   EXPECT_EQ(read(dataset, {0})[0].to_vector<float>(),

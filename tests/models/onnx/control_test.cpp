@@ -86,6 +86,7 @@ TEST(OnnxControl, LoopsRunAsOftenAsIsKnown) {
 Tensor from_parts(const ModelBuilder::Names& split, const std::function<void(ModelBuilder&)>& nodes, std::int64_t keeps_axis = 1) {
   ModelBuilder builder;
   builder.input("x", {4}).output("y").integers("one", {}, {1}).integers("three", {}, {3}).integers("sizes", {2}, {1, 3});
+  builder.integers("none", {0}, {});
   ModelBuilder::Names inputs = {"x"};
   inputs.insert(inputs.end(), split.begin(), split.end());
   ModelBuilder::set(builder.node("SplitToSequence", inputs, {"parts"}, "split"), "keepdims", keeps_axis);
@@ -116,6 +117,9 @@ TEST(OnnxControl, SequencesAreSplitAndJoined) {
   const auto beyond = [](ModelBuilder& builder) { builder.node("SequenceAt", {"parts", "three"}, {"y"}, "at"); };
   EXPECT_EQ(message_of([&] { from_parts({"three"}, beyond); }),
             "test.onnx: not supported:\n  node \"at\" (SequenceAt, opset 17): its place is not among 2");
+  const auto nowhere = [](ModelBuilder& builder) { builder.node("SequenceAt", {"parts", "none"}, {"y"}, "at"); };
+  EXPECT_EQ(message_of([&] { from_parts({"three"}, nowhere); }),
+            "test.onnx: not supported:\n  node \"at\" (SequenceAt, opset 17): input 1 has 0 numbers, expected one");
 }
 
 }  // namespace
