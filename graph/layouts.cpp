@@ -18,12 +18,14 @@ constexpr int channels_last = MinimumCut::source, contiguous = MinimumCut::sink;
 // Costs, as bytes that would take as long to move.
 /// Reads and writes an image.
 constexpr std::int64_t conversion_cost(std::int64_t bytes) { return 2 * bytes; }
-/// An elementwise kernel reads or writes an image in another order than the one in which it goes through the others.
+/// A kernel reads or writes an image in another order than the one in which it goes through the others.
 constexpr std::int64_t disorder_cost(std::int64_t bytes) { return bytes / 8; }
 /// A kernel rearranges a weight by itself, if it has to at all.
 constexpr std::int64_t weight_cost(std::int64_t bytes) { return bytes; }
 /// A kernel that prefers channels-last takes several times as long; more than all conversions of its images.
 constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
+/// A CPU's norm, pool or reduction takes longer where it cannot compute neighbouring channels together.
+constexpr std::int64_t rows_cost(std::int64_t bytes) { return bytes; }
 
 /// Where bytes do not decide, images that kernels take either way lie channels-last; inputs that no kernel takes so come contiguous.
 constexpr std::int64_t preference_for_channels_last = 2, preference_for_contiguous_inputs = 1;
@@ -119,11 +121,18 @@ class LayoutChoice {
 
  private:
   static bool runs_kernel(const Node& node) { return node.kind == NodeKind::operation && !node.op->view; }
+  bool mixes_layouts(const Node& node) const {
+    const ops::Kernel& kernel = node.op->kernel_on(device_);
+    return !kernel.one_layout || (kernel.mixes_layouts && kernel.mixes_layouts(node.attributes));
+  }
+  /// A CPU's convolutions bring their results into either order while they are in the cache.
+  bool orders_results(const Node& node) const {
+    return device_.kind == DeviceKind::cpu && node.op->kernel_on(device_).prefers_channels_last && mixes_layouts(node);
+  }
   /// Whether a kernel must have a value in the layout of its others.
   bool in_one_layout(const Node& node, int value) const {
+    if (!mixes_layouts(node)) return true;
     const ops::Kernel& kernel = node.op->kernel_on(device_);
-    const bool mixes = kernel.mixes_layouts && kernel.mixes_layouts(node.attributes);
-    if (kernel.one_layout && !mixes) return true;
     return converting_ && kernel.prefers_channels_last && (!is_weight(node, value) || fixed_[index(value)]);
   }
   /// What has another batch than input 0. A kernel that takes mixed layouts takes weights as they come, unless they can be converted once.
@@ -176,13 +185,19 @@ class LayoutChoice {
     for (const auto& [i, any] : images.outputs) {
       const int value = node.outputs[i];
       if (any) prefer_channels_last(value), all_bytes += bytes(value);
-      if (any && !in_one_layout(node, value)) {
+      if (any && orders_results(node)) {
+        tie(images_[index(value)], operation, disorder_cost(bytes(value)));
+      } else if (any && !in_one_layout(node, value)) {
         mix(value);
       } else {
         tie(images_[index(value)], any ? operation : contiguous);
       }
     }
-    if (kernel.prefers_channels_last) cut_.add_edge(channels_last, operation, slowness_cost(all_bytes));
+    if (kernel.prefers_channels_last) {
+      cut_.add_edge(channels_last, operation, slowness_cost(all_bytes));
+    } else if (kernel.one_layout && device_.kind == DeviceKind::cpu) {
+      cut_.add_edge(channels_last, operation, rows_cost(all_bytes));
+    }
   }
 
   /// Costs a copy but for the layouts with which it is a view.

@@ -1,14 +1,12 @@
 #include "frit/ops/convolution/cpu/convolution_cpu.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "frit/ops/convolution/cpu/convolution_plan.h"
 #include "frit/ops/convolution/cpu/depthwise_cpu.h"
 #include "frit/ops/convolution/cpu/winograd_cpu.h"
 #include "frit/ops/cpu/bfloat_product.h"
-#include "frit/ops/cpu/transpose.h"
 #include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
@@ -32,12 +30,11 @@ void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T
                                  box.begin[2] * d.output_step[2] + phase[2]};
         if (place[0] >= d.output[0] || place[1] >= d.output[1] || place[2] >= d.output[2]) continue;
         const std::int64_t count = std::min(box.size[2], (d.output[2] - place[2] - 1) / d.output_step[2] + 1);
-        T* const row = output + (box.sample + n) * to.sample + item.first_channel(plan) * to.channel + place[0] * to.axis[0] +
-                       place[1] * to.axis[1] + place[2] * to.axis[2];
+        T* const row = output + to.place(box.sample + n, item.first_channel(plan), place);
         if (to.channels_last()) {
           for (std::int64_t k = 0; k < count; ++k) std::copy_n(results + k * stride, item.channels, row + k * pixel);
         } else if (pixel == 1) {
-          transpose(results, stride, count, item.channels, row, to.channel);
+          write_pixels(results, stride, count, item.channels, row, to.channel);
         } else {
           for (std::int64_t c = 0; c < item.channels; ++c) {
             for (std::int64_t k = 0; k < count; ++k) row[c * to.channel + k * pixel] = results[k * stride + c];
@@ -51,30 +48,12 @@ void scatter(const Plan& plan, const Item& item, const ImageAxes& phase, const T
 /// Of the elements of the output that an item has computed.
 void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::byte* workspace) {
   const Direction& d = plan.direction;
-  const ImageStrides& to = plan.output;
-  ImageAxes size;
-  std::int64_t first = item.box.sample * to.sample + item.first_channel(plan) * to.channel;
+  Box box = item.box;
   for (std::size_t i = 0; i < 3; ++i) {
-    const std::int64_t begin = item.box.begin[i] * d.output_step[i];
-    size[i] = std::min(item.box.size[i] * d.output_step[i], d.output[i] - begin);
-    first += begin * to.axis[i];
+    box.begin[i] *= d.output_step[i];
+    box.size[i] = std::min(box.size[i] * d.output_step[i], d.output[i] - box.begin[i]);
   }
-  // Whole rows, planes and samples lie one after the other.
-  std::int64_t samples = item.box.samples, planes = size[0], rows = size[1], pixels = size[2];
-  if (size[2] == d.output[2]) {
-    pixels *= std::exchange(rows, 1);
-    if (size[1] == d.output[1]) pixels *= std::exchange(planes, 1);
-    if (product(size) == product(d.output) && to.channels_last()) pixels *= std::exchange(samples, 1);
-  }
-  for (std::int64_t n = 0; n < samples; ++n) {
-    for (std::int64_t i = 0; i < planes; ++i) {
-      for (std::int64_t j = 0; j < rows; ++j) {
-        const std::int64_t begin = first + n * to.sample + i * to.axis[0] + j * to.axis[1];
-        finish.run(to.channels_last() ? Runs{begin, pixels, to.axis[2], item.channels} : Runs{begin, item.channels, to.channel, pixels},
-                   workspace);
-      }
-    }
-  }
+  for_each_runs(plan.output, box, item.first_channel(plan), item.channels, [&](const Runs& runs) { finish.run(runs, workspace); });
 }
 
 /// The positions of an item, and where each has its results, if they are spread over the output.
@@ -224,13 +203,13 @@ void compute_item(const Plan& plan, const Item& item, const A* source, const Wei
 
 }  // namespace
 
-bool convolves_in_bfloat(const Direction& d, ImageLayouts layouts) {
+bool convolves_in_bfloat(const Direction& d, Layout source) {
   const ConvolutionGeometry& g = d.geometry;
   const BfloatInstructions instructions = bfloat_instructions();
   if (instructions == BfloatInstructions::none || is_depthwise(g)) return false;
   // Winograd's filtering takes a quarter of the products, which only AMX makes up for.
-  if (instructions != BfloatInstructions::amx && suits_winograd(d, layouts.output, sizeof(float))) return false;
-  if (!ImageStrides(layouts.source, g.groups * d.channels, d.source).channels_last()) return false;
+  if (instructions != BfloatInstructions::amx && suits_winograd(d, sizeof(float))) return false;
+  if (!ImageStrides(source, g.groups * d.channels, d.source).channels_last()) return false;
   const std::int64_t run = d.channels * (g.groups == 1 && g.dilation[2] == 1 ? g.kernel[2] : 1);
   return whole_bfloat_steps(run) <= 2 * run;  // else most products are with zeros that fill up steps
 }
@@ -240,10 +219,10 @@ bool adds_in_registers(const Direction& d, Layout output, std::size_t element_si
   return !is_depthwise(d.geometry) && d.rows % lanes == 0 && ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
 }
 
-const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size) {
+const char* convolve_schedule(const Direction& d, std::size_t element_size) {
   if (in_bfloat(element_size)) return "sums over runs of taps, in bf16";
   if (is_depthwise(d.geometry)) return "a kernel for each channel";
-  return suits_winograd(d, output, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "sums over runs of taps";
+  return suits_winograd(d, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "sums over runs of taps";
 }
 
 template <class T>
@@ -252,7 +231,7 @@ void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight
     if (is_depthwise(d.geometry)) return pack_depthwise(d, weight, packed);
   }
   if constexpr (std::is_same_v<T, float>) {
-    if (suits_winograd(d, layouts.output, sizeof(T))) return pack_for_winograd(d, weight, packed);
+    if (suits_winograd(d, sizeof(T))) return pack_for_winograd(d, weight, packed);
   }
   const Plan plan(d, layouts, weight.layout, sizeof(T), {});
   for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight.data, packed + phase.weights);
@@ -260,7 +239,7 @@ void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight
 
 Packing packing_of(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
   if (is_depthwise(d.geometry) && !in_bfloat(element_size)) return {packed_depthwise_elements(d), true};
-  if (suits_winograd(d, layouts.output, element_size)) return winograd_packing(d);
+  if (suits_winograd(d, element_size)) return winograd_packing(d);
   const Plan plan(d, layouts, Layout::contiguous, element_size, {});
   return {plan.weights, !plan.packs_in_parts()};
 }
@@ -272,7 +251,7 @@ void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight
     if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, weight.packed, bias, output, scratch, finish);
   }
   if constexpr (std::is_same_v<A, float>) {
-    if (suits_winograd(d, output.layout, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
+    if (suits_winograd(d, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
   }
   Plan plan(d, {source.layout, output.layout}, weight.unpacked.layout, sizeof(A), finish);
   for (Phase& phase : plan.phases) {
@@ -289,7 +268,7 @@ void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight
 
 std::size_t convolve_scratch(const Direction& d, ImageLayouts layouts, std::size_t element_size, const Finish& finish) {
   if (is_depthwise(d.geometry)) return depthwise_scratch(d, layouts, element_size, finish);
-  if (suits_winograd(d, layouts.output, element_size)) return winograd_scratch(d, layouts.source, finish);
+  if (suits_winograd(d, element_size)) return winograd_scratch(d, layouts, finish);
   return Plan(d, layouts, Layout::contiguous, element_size, finish).scratch();
 }
 

@@ -11,7 +11,7 @@
 namespace frit::ops {
 
 // A convolution on the CPU, in either direction, for float, double and maybe bfloat16, and its weight's gradient. Images and weights may
-// lie in either layout; channels-last images are read and written where they lie.
+// lie in either layout: a contiguous source is brought into order where it is read, and an output where it is written.
 
 /// How the two images of a direction lie.
 struct ImageLayouts {
@@ -37,12 +37,12 @@ struct Finish {
 /// Whether `convolve` can add an image to its results in registers.
 bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size);
 
-/// Whether `convolve` takes a source and a weight in bfloat16 for images that lie so, with sums in float32: the processor has instructions
+/// Whether `convolve` takes a source that lies so and a weight in bfloat16, with sums in float32: the processor has instructions
 /// for it. Their element size is then that of bfloat16.
-bool convolves_in_bfloat(const Direction& d, ImageLayouts layouts);
+bool convolves_in_bfloat(const Direction& d, Layout source);
 
 /// How `convolve` computes: "in 4 x 4 tiles by Winograd's filtering".
-const char* convolve_schedule(const Direction& d, Layout output, std::size_t element_size);
+const char* convolve_schedule(const Direction& d, std::size_t element_size);
 
 /// How `convolve` takes a weight (K, C / groups, ...) for images that lie so.
 struct Packing {

@@ -32,7 +32,7 @@ struct Call {
         direction(back ? Direction::backward(geometry) : Direction::forward(geometry)),
         layouts(lie),
         weight(weight_type),
-        in_bfloat(weight.dtype == DType::bf16 && convolves_in_bfloat(direction, layouts)) {}
+        in_bfloat(weight.dtype == DType::bf16 && convolves_in_bfloat(direction, layouts.source)) {}
   Call(const Call&) = delete;  // the direction refers to the geometry
 
   std::size_t element_size() const { return size_of(in_bfloat ? weight.dtype : computed(weight.dtype)); }
@@ -89,7 +89,7 @@ struct Convolution {
     return wide + convolve_scratch(c.direction, c.layouts, c.element_size());
   }
   std::string describe(const KernelContext& call) const {
-    return convolve_schedule(of(call).direction, call.outputs[0].layout(), of(call).element_size());
+    return convolve_schedule(of(call).direction, of(call).element_size());
   }
 
   /// A weight in halves as float32, if it is one, and after it the packed weight.
@@ -234,6 +234,7 @@ StagedKernel with_program(const Convolution& convolution) {
   staged.leads = [](const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
     return registry().find("elementwise").infer_types(operands, ElementwiseAttributes{after}).at(0) == operands[0];
   };
+  staged.mixes_layouts = true;
   return staged;
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "frit/ops/cpu/transpose.h"
-
 namespace frit::ops {
 namespace {
 

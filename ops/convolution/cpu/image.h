@@ -1,7 +1,11 @@
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
 #include "frit/core/tensor.h"
 #include "frit/ops/convolution/cpu/direction.h"
+#include "frit/ops/cpu/transpose.h"
 #include "frit/ops/cpu/work_split.h"
 
 namespace frit::ops {
@@ -18,6 +22,9 @@ struct ImageStrides {
     sample = channels * product(image);
   }
   bool channels_last() const { return channel == 1; }
+  std::int64_t place(std::int64_t n, std::int64_t c, const ImageAxes& at) const {
+    return n * sample + c * channel + at[0] * axis[0] + at[1] * axis[1] + at[2] * axis[2];
+  }
 };
 
 template <class T>
@@ -66,6 +73,42 @@ class Boxes {
   EvenBlocks samples_;
   std::array<EvenBlocks, 3> axes_;
 };
+
+/// body(runs) for the elements of some channels at the places of a box of the image, as they lie in memory.
+template <class Body>
+void for_each_runs(const ImageStrides& image, const Box& box, std::int64_t channel, std::int64_t channels, const Body& body) {
+  std::int64_t samples = box.samples, planes = box.size[0], rows = box.size[1], pixels = box.size[2];
+  // Whole rows, planes and samples lie one after the other.
+  if (pixels == image.size[2]) {
+    pixels *= std::exchange(rows, 1);
+    if (box.size[1] == image.size[1]) pixels *= std::exchange(planes, 1);
+    if (box.size == image.size && image.channels_last()) pixels *= std::exchange(samples, 1);
+  }
+  const std::int64_t first = image.place(box.sample, channel, box.begin);
+  for (std::int64_t n = 0; n < samples; ++n) {
+    for (std::int64_t i = 0; i < planes; ++i) {
+      const std::int64_t plane = first + n * image.sample + i * image.axis[0];
+      if (image.channels_last() && channels == image.axis[2]) {  // all of them
+        body(Runs{plane, rows, image.axis[1], pixels * channels});
+        continue;
+      }
+      for (std::int64_t j = 0; j < rows; ++j) {
+        const std::int64_t begin = plane + j * image.axis[1];
+        body(image.channels_last() ? Runs{begin, pixels, image.axis[2], channels} : Runs{begin, channels, image.channel, pixels});
+      }
+    }
+  }
+}
+
+/// Writes `count` pixels, `stride` apart, to neighbours in a contiguous image.
+template <class T>
+void write_pixels(const T* from, std::int64_t stride, std::int64_t count, std::int64_t channels, T* to, std::int64_t channel_stride) {
+  // A few channels at a time: lines of many, which may be a power of two apart, would drive each other out of the cache.
+  constexpr std::int64_t some = simd::lanes<T>;
+  for (std::int64_t c = 0; c < channels; c += some) {
+    transpose(from + c, stride, count, std::min(some, channels - c), to + c * channel_stride, channel_stride);
+  }
+}
 
 /// The elements of a source, of some channels, that the positions of a box read, with zeros outside the source: where they lie.
 struct Window {

@@ -15,9 +15,9 @@ struct Tap {
 /// Runs whose elements are summed together; they begin at element `begin` of all, or `packed_begin` if each run is filled up to whole
 /// steps.
 struct Chunk {
-  std::size_t first_run, runs;
-  std::int64_t begin, length;
-  std::int64_t packed_begin, packed_length;
+  std::size_t first_run, runs = 0;
+  std::int64_t begin, length = 0;
+  std::int64_t packed_begin, packed_length = 0;
 };
 
 /// What each position of a phase reads of its window: the channels of its taps, in the order of memory, as few long runs.

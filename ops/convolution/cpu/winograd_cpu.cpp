@@ -36,19 +36,20 @@ bool few_tiles(const Direction& d) {
 /// How the work is cut; a function of the sizes and layouts alone.
 struct Plan {
   Direction direction;
-  ImageStrides source, weight;
+  ImageStrides source, output, weight;
   EvenBlocks planes, rows, tile_columns, columns;
   Window window;
   TapRuns all_taps, depth_taps;  ///< of the weight, and of a transformed tile: only the depth's
   PackedWeight packed;
   std::int64_t most, depths;  ///< tiles of an item, and taps along the depth
   ScratchParts shared, own;   ///< scratch memory: of all threads, and of each
-  std::size_t inputs_place, window_place, products_place, taps_place, weights_place;
+  std::size_t inputs_place, window_place, products_place, line_place, taps_place, weights_place;
   WorkSplit lines, work;  ///< lines: rows of tiles, where there are few, whose inputs are transformed first
 
-  Plan(const Direction& d, Layout source_layout, Layout weight_layout, const Finish& finish)
+  Plan(const Direction& d, ImageLayouts layouts, Layout weight_layout, const Finish& finish)
       : direction(d),
-        source(source_layout, d.channels, d.source),
+        source(layouts.source, d.channels, d.source),
+        output(layouts.output, d.rows, d.output),
         weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
         planes(d.geometry.batch * d.output[0], std::max<std::int64_t>(1, of_item() / (tiles_of(d.output[1]) * tiles_of(d.output[2])))),
         rows(tiles_of(d.output[1]), std::max<std::int64_t>(1, of_item() / tiles_of(d.output[2]))),
@@ -64,6 +65,7 @@ struct Plan {
     inputs_place = (few ? shared : own).add(elements * input_step(), sizeof(float));
     window_place = own.add(window.elements(largest_box()), sizeof(float));
     products_place = own.add(elements * product_step(), sizeof(float));
+    line_place = own.add(output.channels_last() ? 0 : tile_outputs * line_step(), sizeof(float));
     taps_place = own.add(few ? taps * taps * most_depth * product_columns<float> : 0, sizeof(float));
     weights_place = own.add(few ? elements * part_step() : 0, sizeof(float));
     const std::int64_t cost = most * elements * columns.size * depths * d.channels;
@@ -78,6 +80,8 @@ struct Plan {
   std::int64_t weight_step() const { return depth() * direction.rows + 16; }
   std::int64_t input_step() const { return most * depth() + 16; }
   std::int64_t product_step() const { return most * columns.size + 16; }
+  /// Of a line of outputs that is computed before it is written.
+  std::int64_t line_step() const { return tile_columns.size * tile_outputs * columns.size; }
   /// Likewise of the weights of a chunk and a block of columns.
   static std::int64_t part_step() { return most_depth * product_columns<float> + 16; }
 
@@ -94,6 +98,12 @@ struct Plan {
             1,
             {plane % direction.output[0], item.row * tile_outputs, item.tile_column * tile_outputs},
             {1, item.rows * tile_outputs, item.tile_columns * tile_outputs}};
+  }
+  /// Those of them that lie in the output.
+  Box inside(std::int64_t plane, const Item& item) const {
+    Box result = box(plane, item);
+    for (const std::size_t i : {1, 2}) result.size[i] = std::min(result.size[i], direction.output[i] - result.begin[i]);
+    return result;
   }
 
  private:
@@ -230,46 +240,55 @@ class MultiplyInParts {
   std::vector<WeightElement> first_, last_;
 };
 
-/// The outputs of one plane's tiles, those that lie in the output.
-void transform_products(const Plan& plan, const Item& item, std::int64_t plane, std::int64_t tile, const float* products, const float* bias,
-                        const Rectifier<float>& rectifier, float* output) {
+/// The outputs of a tile, (height, width, columns of the item), with these steps; the addend's are the same.
+struct TileOutputs {
+  float* first = nullptr;
+  const float* addend = nullptr;  ///< or null
+  std::int64_t row = 0, pixel = 0, height, width;
+};
+
+void transform_tile(const Plan& plan, const Item& item, const float* products, const float* bias, const Rectifier<float>& rectifier,
+                    const TileOutputs& to) {
   const V low = simd::broadcast(rectifier.low), high = simd::broadcast(rectifier.high);
-  const Direction& d = plan.direction;
-  for (std::int64_t t = 0; t < item.tiles_of_plane(); ++t) {
-    const std::int64_t row = (item.row + t / item.tile_columns) * tile_outputs,
-                       column = (item.tile_column + t % item.tile_columns) * tile_outputs;
-    const std::int64_t height = std::min<std::int64_t>(tile_outputs, d.output[1] - row),
-                       width = std::min<std::int64_t>(tile_outputs, d.output[2] - column);
-    const std::int64_t first = ((plane * d.output[1] + row) * d.output[2] + column) * d.rows + item.column;
-    for (std::int64_t c = 0; c < item.columns; c += lanes) {
-      V square[elements], result[tile_outputs * tile_outputs];
-      for (int e = 0; e < elements; ++e) square[e] = simd::load(products + e * plan.product_step() + (tile + t) * plan.columns.size + c);
-      transform_square<edge, tile_outputs>(square, result, transform_output);
-      const V start = bias == nullptr ? V{} : simd::load(bias + item.column + c);
-      for (std::int64_t i = 0; i < height; ++i) {
-        for (std::int64_t j = 0; j < width; ++j) {
-          const std::int64_t place = first + (i * d.output[2] + j) * d.rows + c;
-          V sum = result[i * tile_outputs + j] + start;
-          if (rectifier.addend != nullptr) sum += simd::load(rectifier.addend + place);
-          simd::store(output + place, simd::clamp<float>(sum, low, high));
-        }
+  for (std::int64_t c = 0; c < item.columns; c += lanes) {
+    V square[elements], result[tile_outputs * tile_outputs];
+    for (int e = 0; e < elements; ++e) square[e] = simd::load(products + e * plan.product_step() + c);
+    transform_square<edge, tile_outputs>(square, result, transform_output);
+    const V start = bias == nullptr ? V{} : simd::load(bias + item.column + c);
+    for (std::int64_t i = 0; i < to.height; ++i) {
+      for (std::int64_t j = 0; j < to.width; ++j) {
+        const std::int64_t place = i * to.row + j * to.pixel + c;
+        V sum = result[i * tile_outputs + j] + start;
+        if (to.addend != nullptr) sum += simd::load(to.addend + place);
+        simd::store(to.first + place, simd::clamp<float>(sum, low, high));
       }
     }
   }
 }
 
-void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::byte* workspace) {
+/// The outputs of one plane's tiles, those that lie in the output; where it is contiguous, a line of tiles at a time by way of `line`.
+void transform_products(const Plan& plan, const Item& item, std::int64_t plane, const float* products, const float* bias,
+                        const Rectifier<float>& rectifier, float* output, float* line) {
   const Direction& d = plan.direction;
-  const std::int64_t row = item.row * tile_outputs, column = item.tile_column * tile_outputs;
-  const std::int64_t height = std::min(item.rows * tile_outputs, d.output[1] - row),
-                     width = std::min(item.tile_columns * tile_outputs, d.output[2] - column);
-  for (std::int64_t plane = item.plane; plane < item.plane + item.planes; ++plane) {
-    const std::int64_t first = ((plane * d.output[1] + row) * d.output[2] + column) * d.rows + item.column;
-    if (item.columns == d.rows) {
-      finish.run({first, height, d.output[2] * d.rows, width * d.rows}, workspace);
-      continue;
+  const ImageStrides& to = plan.output;
+  const Box box = plan.inside(plane, item);
+  for (std::int64_t row = 0; row < box.size[1]; row += tile_outputs) {
+    const std::int64_t height = std::min<std::int64_t>(tile_outputs, box.size[1] - row);
+    const std::int64_t first = to.place(box.sample, item.column, {box.begin[0], box.begin[1] + row, box.begin[2]});
+    for (std::int64_t column = 0; column < box.size[2]; column += tile_outputs, products += plan.columns.size) {
+      TileOutputs tile{.height = height, .width = std::min<std::int64_t>(tile_outputs, box.size[2] - column)};
+      if (to.channels_last()) {
+        const std::int64_t place = first + column * d.rows;
+        tile.first = output + place, tile.row = to.axis[1], tile.pixel = d.rows;
+        tile.addend = rectifier.addend == nullptr ? nullptr : rectifier.addend + place;
+      } else {
+        tile.first = line + column * plan.columns.size, tile.row = plan.line_step(), tile.pixel = plan.columns.size;
+      }
+      transform_tile(plan, item, products, bias, rectifier, tile);
     }
-    for (std::int64_t i = 0; i < height; ++i) finish.run({first + i * d.output[2] * d.rows, width, d.rows, item.columns}, workspace);
+    for (std::int64_t i = 0; !to.channels_last() && i < height; ++i) {
+      write_pixels(line + i * plan.line_step(), plan.columns.size, box.size[2], item.columns, output + first + i * to.axis[1], to.channel);
+    }
   }
 }
 
@@ -282,30 +301,30 @@ bool tiles_suit(const ConvolutionGeometry& g, std::size_t element_size) {
   return fits;
 }
 
-bool suits_winograd(const Direction& d, Layout output, std::size_t element_size) {
+bool suits_winograd(const Direction& d, std::size_t element_size) {
   if (!tiles_suit(d.geometry, element_size) || (d.back && d.geometry.stride[0] != 1)) return false;
   // Of a sample: the bits of an image do not depend on the batch.
   const std::int64_t tiles = d.output[0] * tiles_of(d.output[1]) * tiles_of(d.output[2]);
-  return tiles >= least_tiles && ImageStrides(output, d.rows, d.output).channels_last();
+  return tiles >= least_tiles;
 }
 
 /// Few tiles' weights are not kept: transformed, they take four times the memory, and as long to be read.
 Packing winograd_packing(const Direction& d) {
   if (few_tiles(d)) return {0, false};
-  return {elements * Plan(d, Layout::contiguous, Layout::contiguous, {}).weight_step(), true};
+  return {elements * Plan(d, {}, Layout::contiguous, {}).weight_step(), true};
 }
 
 void pack_for_winograd(const Direction& d, Image<const float> weight, float* packed) {
-  transform_weights(Plan(d, Layout::contiguous, weight.layout, {}), weight.data, packed);
+  transform_weights(Plan(d, {}, weight.layout, {}), weight.data, packed);
 }
 
-std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& finish) {
-  return Plan(d, source, Layout::contiguous, finish).scratch();
+std::size_t winograd_scratch(const Direction& d, ImageLayouts layouts, const Finish& finish) {
+  return Plan(d, layouts, Layout::contiguous, finish).scratch();
 }
 
 void winograd_convolve(const Direction& d, Image<const float> source, const Weight<float>& weight, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish) {
-  const Plan plan(d, source.layout, weight.unpacked.layout, finish);
+  const Plan plan(d, {source.layout, output.layout}, weight.unpacked.layout, finish);
   const auto transform = [&](const Item& item, std::int64_t plane, std::int64_t tile, std::byte* workspace, float* inputs) {
     float* const window = reinterpret_cast<float*>(workspace + plan.window_place);
     const Box box = plan.box(plane, item);
@@ -332,10 +351,15 @@ void winograd_convolve(const Direction& d, Image<const float> source, const Weig
     } else {
       multiply_tiles(plan, item, inputs, weight.packed, products);
     }
+    float* const line = reinterpret_cast<float*>(workspace + plan.line_place);
     for (std::int64_t i = 0; i < item.planes; ++i) {
-      transform_products(plan, item, item.plane + i, i * item.tiles_of_plane(), products, bias, finish.rectifier<float>(), output.data);
+      transform_products(plan, item, item.plane + i, products + i * item.tiles_of_plane() * plan.columns.size, bias,
+                         finish.rectifier<float>(), output.data, line);
     }
-    if (finish.run) finish_item(plan, item, finish, workspace);
+    for (std::int64_t i = 0; finish.run && i < item.planes; ++i) {
+      for_each_runs(plan.output, plan.inside(item.plane + i, item), item.column, item.columns,
+                    [&](const Runs& runs) { finish.run(runs, workspace); });
+    }
   });
 }
 

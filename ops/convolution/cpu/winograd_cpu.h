@@ -5,7 +5,7 @@
 namespace frit::ops {
 
 // Winograd's minimal filtering F(4 x 4, 3 x 3) on the CPU: 36 products where the sums over 3 x 3 taps take 144 for a tile of 4 x 4 outputs.
-// In float32 over channels-last outputs, in either direction of a convolution with steps of 1 along the last two axes. A third axis' taps
+// In float32, in either direction of a convolution with steps of 1 along the last two axes. A third axis' taps
 // are added up in the products. Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; with the points 0, 2/3, -2/3,
 // 3/2, -3/2, whose largest rounding errors are a fourth of those of 0, 1, -1, 2, -2: some eight times those of plain sums.
 // An infinite or NaN input makes NaN of all outputs of the tiles that read it.
@@ -14,7 +14,7 @@ namespace frit::ops {
 bool tiles_suit(const ConvolutionGeometry& g, std::size_t element_size);
 
 /// Whether it can compute a direction, and is the faster way.
-bool suits_winograd(const Direction& d, Layout output, std::size_t element_size);
+bool suits_winograd(const Direction& d, std::size_t element_size);
 
 /// The weights of each element of a tile.
 void pack_for_winograd(const Direction& d, Image<const float> weight, float* packed);
@@ -22,6 +22,6 @@ Packing winograd_packing(const Direction& d);
 
 void winograd_convolve(const Direction& d, Image<const float> source, const Weight<float>& weight, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish);
-std::size_t winograd_scratch(const Direction& d, Layout source, const Finish& finish);
+std::size_t winograd_scratch(const Direction& d, ImageLayouts layouts, const Finish& finish);
 
 }  // namespace frit::ops
