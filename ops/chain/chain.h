@@ -11,9 +11,6 @@ namespace frit::ops {
 
 // What the fused chains after a convolution share.
 
-/// Pixels that a chain's kernel handles at a time, so that what it keeps of them stays in the nearest cache.
-inline constexpr std::int64_t most_block_pixels = 1024;
-
 /// The dtype in which a forward kernel keeps which of `choices` elements a maximum was.
 inline DType argmax_dtype(std::int64_t choices) { return choices <= 256 ? DType::u8 : DType::i32; }
 

@@ -58,13 +58,6 @@ void launch_clusters(void (*kernel)(Parameters...), const LaunchShape& shape, in
   FRIT_CUDA_CALL(cudaLaunchKernelEx(&launch.config, kernel, std::forward<Arguments>(arguments)...));
 }
 
-/// Has the copy engine bring bytes into the L2 cache: the address and their number are multiples of 16.
-__device__ inline void prefetch_bytes_to_l2(const void* from, unsigned bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
-#endif
-}
-
 /// By all threads of all blocks of the cluster: what was written before `arrive` is seen after `wait`, when all blocks are running.
 __device__ inline void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900

@@ -67,7 +67,6 @@ struct GroupNormPoolGeometry {
   std::int64_t pixels() const { return pool.image[1] * pool.image[2]; }
   std::int64_t group_pixels() const { return group_channels() * pixels(); }
   std::int64_t windows() const { return pool.output[1] * pool.output[2]; }
-  std::int64_t group_windows() const { return group_channels() * windows(); }
   std::int64_t kernel_elements() const { return pool.kernel[1] * pool.kernel[2]; }
 };
 
