@@ -1,10 +1,12 @@
 #include "frit/autograd/gradient.h"
 
 #include <algorithm>
+#include <map>
 
 #include "frit/graph/influence.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -12,6 +14,51 @@ namespace {
 
 using graph::Node;
 using graph::NodeKind;
+
+/// Gradients of slices of one value that cover its axis without overlapping lie next to each other: joined, no zeros are added up.
+class SliceGradients {
+ public:
+  /// Whether the gradient is that of a slice, and is kept.
+  bool take(const Graph& graph, Value gradient) {
+    const Node& node = graph.producer(gradient.id());
+    if (node.kind != NodeKind::operation || node.op->name != "slice_backward") return false;
+    const auto& slice = node.attributes.as<ops::SliceBackwardAttributes>();
+    if (slice.step != 1 || (!parts_.empty() && slice.axis != axis_)) return false;
+    axis_ = slice.axis;
+    parts_.push_back({slice.begin, gradient, Value(gradient.emitter(), node.inputs[0])});
+    return true;
+  }
+  /// Their sum, if they cover the axis; they are forgotten then.
+  Value joined() {
+    std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
+    std::int64_t end = 0;
+    Values values;
+    for (const Part& part : parts_) {
+      if (part.begin != end) return {};
+      end += part.given.dim(axis_);
+      values.push_back(part.given);
+    }
+    if (parts_.empty() || end != parts_[0].gradient.dim(axis_)) return {};
+    parts_.clear();
+    return values.size() == 1 ? values[0] : concatenate(values, axis_);
+  }
+  /// Those that are left.
+  Values take_all() {
+    Values result;
+    for (const Part& part : parts_) result.push_back(part.gradient);
+    parts_.clear();
+    return result;
+  }
+
+ private:
+  struct Part {
+    std::int64_t begin;
+    Value gradient, given;  ///< with zeros around it, and the slice's
+  };
+
+  std::int64_t axis_ = 0;
+  std::vector<Part> parts_;
+};
 
 /// One reverse pass over the nodes that the graph had when it began.
 class ReversePass {
@@ -39,8 +86,9 @@ class ReversePass {
   }
 
   void add(int id, Value gradient) {
-    Value& sum = gradients_[static_cast<std::size_t>(id)];
-    sum = sum ? sum + gradient : gradient;
+    SliceGradients& slices = slices_[id];
+    if (!slices.take(graph_, gradient)) return add_up(id, gradient);
+    if (const Value joined = slices.joined()) add_up(id, joined);
   }
 
   void run() {
@@ -50,16 +98,29 @@ class ReversePass {
     }
   }
 
-  Value result(Value value) const { return gradients_[static_cast<std::size_t>(value.id())]; }
+  Value result(Value value) { return gradient_of(value.id()); }
 
  private:
+  void add_up(int id, Value gradient) {
+    Value& sum = gradients_[static_cast<std::size_t>(id)];
+    sum = sum ? sum + gradient : gradient;
+  }
+  /// When all that read the value have been visited.
+  Value gradient_of(int id) {
+    const auto slices = slices_.find(id);
+    if (slices != slices_.end()) {
+      for (const Value gradient : slices->second.take_all()) add_up(id, gradient);
+    }
+    return gradients_[static_cast<std::size_t>(id)];
+  }
+
   void visit(const Node& node) {
     Values inputs, outputs, gradients;
     std::vector<bool> wanted;
     bool any_gradient = false;
     for (const int id : node.outputs) {
       outputs.push_back(graph_.value(id));
-      gradients.push_back(gradients_[static_cast<std::size_t>(id)]);
+      gradients.push_back(gradient_of(id));
       any_gradient = any_gradient || gradients.back();
     }
     for (const int id : node.inputs) {
@@ -88,9 +149,10 @@ class ReversePass {
   }
 
   Graph& graph_;
-  std::size_t nodes_;         // how many there were
-  Values gradients_;          // by value id
-  std::vector<bool> active_;  // by value id: depends on what the gradient is taken of
+  std::size_t nodes_;  // how many there were
+  Values gradients_;   // by value id, as are the next two
+  std::map<int, SliceGradients> slices_;
+  std::vector<bool> active_;  // depends on what the gradient is taken of
 };
 
 void require_in(const Graph& graph, const char* role, std::span<const Value> values) {

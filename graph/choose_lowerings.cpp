@@ -266,12 +266,14 @@ Graph apply_lowerings(const Graph& graph, const LoweringOf& lowering_of, std::sp
   return apply(passes, rewriter.finish());
 }
 
-Graph choose_lowerings(const Graph& forward, const Purpose& purpose) { return choose_lowerings(forward, purpose, Stage::forward()); }
+Graph choose_lowerings(const Graph& forward, const Purpose& purpose) {
+  return purpose.device.kind == DeviceKind::cpu ? forward : choose_lowerings(align_scores(forward), purpose, Stage::forward());
+}
 
 Graph choose_gradient_lowerings(const Graph& graph, const Purpose& purpose) { return choose_lowerings(graph, purpose, Stage::gradient()); }
 
 Graph apply_likely_lowerings(const Graph& forward, std::span<const Pass> passes) {
-  return apply_likely_lowerings(forward, Stage::forward(), passes);
+  return apply_likely_lowerings(align_scores(forward), Stage::forward(), passes);
 }
 
 }  // namespace frit::graph

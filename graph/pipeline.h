@@ -37,6 +37,10 @@ Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts);
 /// fewer bytes than these, which take no longer than the operations in their place would.
 Graph average_early(const Graph& graph, std::int64_t least_bytes = 1 << 20);
 
+/// Attention whose rows of scores are no whole vectors of 16 bytes, with which a GPU's products take several times as long, gets keys of
+/// zeros, which are masked out, and values of zeros. Not of scores of fewer bytes than these.
+Graph align_scores(const Graph& graph, std::int64_t least_bytes = 1 << 20);
+
 /// Operations take over the work of those that feed them, where their operator's `absorb` rule allows it.
 Graph absorb(const Graph& graph);
 /// Leaves out operations whose result is another output of the operation that feeds them, by their operator's `given` rule.

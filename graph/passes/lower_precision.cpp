@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "frit/graph/index.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
 
@@ -12,7 +13,15 @@ bool holds(const std::vector<int>& list, std::size_t index) {
 
 class Lowering {
  public:
-  Lowering(const Graph& graph, DType half) : graph_(graph), half_(half), rewriter_(graph) {}
+  Lowering(const Graph& graph, DType half)
+      : graph_(graph), half_(half), read_in_halves_(static_cast<std::size_t>(graph.value_count()), true), rewriter_(graph) {
+    for (const Node* node : graph.all(NodeKind::operation)) {
+      for (std::size_t i = 0; i < node->inputs.size(); ++i) {
+        if (node->op->precision != ops::Precision::half || !is_data(*node, i)) read_in_halves_[index(node->inputs[i])] = false;
+      }
+    }
+    for (const Output& output : graph.outputs()) read_in_halves_[index(output.value)] = false;
+  }
 
   Graph run() {
     for (const Node& node : graph_.nodes()) {
@@ -30,8 +39,7 @@ class Lowering {
 
   /// Of the operator's data, which is float32 in the graph as it was written; what it updates in place stays what it is.
   bool is_data(const Node& node, std::size_t input) const {
-    return graph_.type(node.inputs[input]).dtype == DType::f32 && !holds(node.op->any_precision, input) &&
-           !holds(node.op->mutates, input);
+    return graph_.type(node.inputs[input]).dtype == DType::f32 && !holds(node.op->any_precision, input) && !holds(node.op->mutates, input);
   }
 
   /// An operator's dtypes are those of input 0; a selection's condition says nothing of what is selected.
@@ -41,8 +49,10 @@ class Lowering {
   }
 
   DType precision_of(const Node& node, const Values& inputs) const {
-    if (!takes_halves(node) || node.op->precision == ops::Precision::full) return DType::f32;
-    bool any = node.op->precision == ops::Precision::half;
+    const ops::Precision wanted = node.op->precision;
+    const bool full = wanted == ops::Precision::full || (wanted == ops::Precision::as_read && !read_in_halves_[index(node.outputs[0])]);
+    if (!takes_halves(node) || full) return DType::f32;
+    bool any = wanted == ops::Precision::half;
     for (std::size_t i = 0; i < inputs.size(); ++i) any = any || (is_data(node, i) && inputs[i].dtype() == half_);
     return any ? half_ : DType::f32;
   }
@@ -59,6 +69,7 @@ class Lowering {
 
   const Graph& graph_;
   DType half_;
+  std::vector<bool> read_in_halves_;  // by value: by all that read it
   Rewriter rewriter_;
 };
 

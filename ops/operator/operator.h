@@ -191,6 +191,7 @@ enum class Precision {
   as_given,  ///< in halves if any of it comes in halves
   half,      ///< always in halves: the operator gains from them
   full,      ///< in float32: its result would not fit halves, or would lose too much
+  as_read,   ///< as given if all that read it are always in halves, else in float32
 };
 
 /// Another way to compute what an operator computes, equal for finite numbers but for rounding. The rule, which may emit the operator
@@ -220,8 +221,8 @@ struct Invariance {
 
 /// Averages over windows of an image, all of which lie inside it; on each of its axes.
 struct Averaging {
-  Dims image, window, stride;
-  Shape result;  ///< what has them, for each sample and channel, in their order
+  Dims image = {}, window = {}, stride = {};
+  Shape result = {};  ///< what has them, for each sample and channel, in their order
 };
 
 /// A number for each channel, axis 1, to multiply by, and one to add then. Missing: 1, and 0.

@@ -276,7 +276,7 @@ FRIT_OPERATORS(softmax) {
       .staged_inputs = {{0}},
       .staged_output = true,
       .staged_where = is_over_channels,
-      .precision = Precision::full,
+      .precision = Precision::as_read,
       .cpu = image_kernel(kernel<Softmax>, {0}),
       .in_place = {{0, 0}},
       .invariance = invariance,

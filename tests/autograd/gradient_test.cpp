@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "frit/autograd/gradient_check.h"
+#include "frit/graph/pipeline.h"
 #include "frit/graph/program.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -12,6 +14,7 @@
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace {
@@ -46,6 +49,24 @@ TEST(Gradient, IsSummedBackOverBroadcastAxes) {
   Built b;
   const Value wide = b.graph.constant(Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}));
   EXPECT_EQ(b.gradient_of(sum(wide * b.x), {1, 1, 1}), (std::vector<double>{5, 7, 9}));
+}
+
+std::size_t count(const Graph& graph, std::string_view op) {
+  const auto operations = graph.all(graph::NodeKind::operation);
+  return static_cast<std::size_t>(
+      std::count_if(operations.begin(), operations.end(), [&](const graph::Node* n) { return n->op->name == op; }));
+}
+
+TEST(Gradient, OfSlicesThatCoverAnAxisIsJoined) {
+  const auto weighted = [](Value x, std::int64_t begin, std::int64_t end, double weight) { return sum(slice(x, 0, begin, end)) * weight; };
+  Built b;
+  EXPECT_EQ(b.gradient_of(weighted(b.x, 1, 3, 2) + weighted(b.x, 0, 1, 3) + sum(b.x), {1, 2, 3}), (std::vector<double>{4, 3, 3}));
+  EXPECT_EQ(count(graph::remove_dead_code(b.graph), "slice_backward"), 0u);
+  Built overlapping;
+  const Value loss = weighted(overlapping.x, 0, 2, 2) + weighted(overlapping.x, 1, 3, 3);
+  EXPECT_EQ(overlapping.gradient_of(loss, {1, 2, 3}), (std::vector<double>{2, 5, 3}));
+  Built partial;
+  EXPECT_EQ(partial.gradient_of(weighted(partial.x, 1, 2, 2), {1, 2, 3}), (std::vector<double>{0, 2, 0}));
 }
 
 TEST(Gradient, IsZeroWhereNothingFlows) {

@@ -7,6 +7,8 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/linear/attention.h"
+#include "frit/ops/linear/linear.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/reduction/reduction.h"
@@ -44,6 +46,16 @@ struct Built {
         name, {DType::f32, shape}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(0.5); }, /*trainable=*/true);
   }
 };
+
+TEST(LowerPrecision, StoresAttentionsWeightsInHalvesAndProbabilitiesInFloats) {
+  Graph graph;
+  const Value query = graph.input("query", {2, 5, 4}), value = graph.input("value", {2, 5, 4});
+  const Value weights = attention_weights(query, value);
+  graph.output("attended", matmul(weights, value));
+  EXPECT_EQ(output_dtype(graph::lower_precision(graph, DType::f16), "softmax"), DType::f16);
+  graph.output("weights", weights);
+  EXPECT_EQ(output_dtype(graph::lower_precision(graph, DType::f16), "softmax"), DType::f32);
+}
 
 TEST(LowerPrecision, StoresMatrixWorkAndWhatFollowsInHalves) {
   Built b;

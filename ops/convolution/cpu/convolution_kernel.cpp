@@ -88,9 +88,7 @@ struct Convolution {
     if (is_half(result.dtype)) wide += bytes_of(DType::f32, result.shape);
     return wide + convolve_scratch(c.direction, c.layouts, c.element_size());
   }
-  std::string describe(const KernelContext& call) const {
-    return convolve_schedule(of(call).direction, of(call).element_size());
-  }
+  std::string describe(const KernelContext& call) const { return convolve_schedule(of(call).direction, of(call).element_size()); }
 
   /// A weight in halves as float32, if it is one, and after it the packed weight.
   Prepacking prepacking(const InferContext& call) const {
