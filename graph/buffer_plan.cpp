@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 #include "frit/graph/executable.h"
 #include "frit/graph/preparation.h"
@@ -95,19 +97,44 @@ class BufferPlanner {
     return buffer(node.inputs[0]) >= 0 && plan_.prepared[source] == plan_.prepared[static_cast<std::size_t>(step)];
   }
 
-  /// A part that nobody reads but kernels that take any strides. Not one for which alone much more would be kept.
+  /// A part that lies as memory of its own would, or that nobody reads but kernels that take any strides. Not one for which alone much more
+  /// would be kept.
   bool is_read_where_it_lies(const Node& node) const {
-    if (!node.op->part || last_use(node.outputs[0]) == end_) return false;
-    const int whole = node.inputs[0], part = node.outputs[0];
-    const auto takes_it = [&](int reader) {
+    if (!node.op->part) return false;
+    const int whole = node.inputs[0], part = node.outputs[0], end_of_part = last_use_of_views(part);
+    if (end_of_part == end_) return false;
+    const auto takes_it = [&, lies_together = lies_together(node)](int reader) {
+      if (lies_together) return true;
       const ops::Operator& op = *graph_.nodes()[static_cast<std::size_t>(reader)].op;
       if (op.view || op.permutation || !op.index_inputs.empty()) return false;
       return op.kernel_on(device_).strided && !op.kernel_on(device_).run_together;
     };
     const std::vector<int>& readers = readers_[static_cast<std::size_t>(part)];
     if (graph_.type(whole).dtype != graph_.type(part).dtype || layout(whole) != layout(part)) return false;
-    if (last_use(part) > last_use(whole) && 2 * bytes_of_parts(whole) < graph_.type(whole).bytes()) return false;
+    if (end_of_part > last_use(whole) && 2 * bytes_of_parts(whole) < graph_.type(whole).bytes()) return false;
     return std::all_of(readers.begin(), readers.end(), takes_it);
+  }
+
+  /// In one piece, as well aligned as a buffer.
+  bool lies_together(const Node& node) const {
+    alignas(plan_alignment) std::byte memory[plan_alignment];
+    const auto whole = [&](int value) {
+      const TensorType& type = graph_.type(value);
+      return Tensor::over(memory, type.shape, type.dtype, device_, nullptr, layout(value));
+    };
+    const Tensor part = node.op->part(whole(node.inputs[0]), node.attributes);
+    const auto offset = reinterpret_cast<std::uintptr_t>(part.raw()) - reinterpret_cast<std::uintptr_t>(memory);
+    return part.is_contiguous(layout(node.outputs[0])) && offset % plan_alignment == 0;
+  }
+
+  /// Of what lies where the value does.
+  int last_use_of_views(int value) const {
+    int last = last_use(value);
+    for (const int reader : readers_[static_cast<std::size_t>(value)]) {
+      const Node& node = graph_.nodes()[static_cast<std::size_t>(reader)];
+      if (node.op->view) last = std::max(last, last_use_of_views(node.outputs[0]));
+    }
+    return last;
   }
 
   std::int64_t bytes_of_parts(int whole) const {
@@ -120,9 +147,9 @@ class BufferPlanner {
   }
 
   bool is_part_of_another(int value) const {
-    const int producer = graph_.producer_index(value);
-    return graph_.producer(value).kind == NodeKind::operation && graph_.producer(value).op->part &&
-           plan_.view[static_cast<std::size_t>(producer)];
+    const Node& node = graph_.producer(value);
+    if (node.kind != NodeKind::operation || !plan_.view[static_cast<std::size_t>(graph_.producer_index(value))]) return false;
+    return node.op->part || is_part_of_another(node.inputs[0]);
   }
 
   int add_buffer(std::size_t bytes, int first, int last) {

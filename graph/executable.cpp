@@ -48,12 +48,12 @@ Executable::Executable(const Graph& graph, State& state)
     if (node.kind == NodeKind::constant) values_[static_cast<std::size_t>(node.outputs[0])] = node.constant.to(state.device());
     if (node.kind != NodeKind::operation) continue;
     const Tensor& first = values_[static_cast<std::size_t>(node.inputs[0])];
-    if (node.op->view) {
-      values_[static_cast<std::size_t>(node.outputs[0])] = first.reshape(graph_.type(node.outputs[0]).shape);
-      continue;
-    }
-    if (buffers.view[n]) {  // it has its input's place
-      if (node.op->part) values_[static_cast<std::size_t>(node.outputs[0])] = node.op->part(first, node.attributes);
+    if (buffers.view[n]) {
+      const auto result = static_cast<std::size_t>(node.outputs[0]);
+      const TensorType& type = graph_.type(node.outputs[0]);
+      values_[result] = node.op->part   ? node.op->part(first, node.attributes)
+                        : node.op->view ? first.reshape(type.shape)
+                                        : Tensor::over(first.raw(), type.shape, type.dtype, state.device(), nullptr, layouts[result]);
       continue;
     }
     Call call = call_of(node, state);

@@ -24,8 +24,6 @@ constexpr std::int64_t disorder_cost(std::int64_t bytes) { return bytes / 8; }
 constexpr std::int64_t weight_cost(std::int64_t bytes) { return bytes; }
 /// A kernel that prefers channels-last takes several times as long; more than all conversions of its images.
 constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
-/// A CPU's norm, pool or reduction takes longer where it cannot compute neighbouring channels together.
-constexpr std::int64_t rows_cost(std::int64_t bytes) { return bytes; }
 
 /// Where bytes do not decide, images that kernels take either way lie channels-last; inputs that no kernel takes so come contiguous.
 constexpr std::int64_t preference_for_channels_last = 2, preference_for_contiguous_inputs = 1;
@@ -125,9 +123,11 @@ class LayoutChoice {
     const ops::Kernel& kernel = node.op->kernel_on(device_);
     return !kernel.one_layout || (kernel.mixes_layouts && kernel.mixes_layouts(node.attributes));
   }
-  /// A CPU's convolutions bring their results into either order while they are in the cache.
-  bool orders_results(const Node& node) const {
-    return device_.kind == DeviceKind::cpu && node.op->kernel_on(device_).prefers_channels_last && mixes_layouts(node);
+  /// A CPU's convolutions bring the graph's outputs into order while they are in the cache.
+  bool orders(const Node& node, int value) const {
+    if (!outputs_are_contiguous(device_) || !node.op->kernel_on(device_).prefers_channels_last || !mixes_layouts(node)) return false;
+    const auto is_value = [value](const Output& output) { return output.value == value; };
+    return std::any_of(graph_.outputs().begin(), graph_.outputs().end(), is_value);
   }
   /// Whether a kernel must have a value in the layout of its others.
   bool in_one_layout(const Node& node, int value) const {
@@ -185,7 +185,7 @@ class LayoutChoice {
     for (const auto& [i, any] : images.outputs) {
       const int value = node.outputs[i];
       if (any) prefer_channels_last(value), all_bytes += bytes(value);
-      if (any && orders_results(node)) {
+      if (any && orders(node, value)) {
         tie(images_[index(value)], operation, disorder_cost(bytes(value)));
       } else if (any && !in_one_layout(node, value)) {
         mix(value);
@@ -193,11 +193,7 @@ class LayoutChoice {
         tie(images_[index(value)], any ? operation : contiguous);
       }
     }
-    if (kernel.prefers_channels_last) {
-      cut_.add_edge(channels_last, operation, slowness_cost(all_bytes));
-    } else if (kernel.one_layout && device_.kind == DeviceKind::cpu) {
-      cut_.add_edge(channels_last, operation, rows_cost(all_bytes));
-    }
+    if (kernel.prefers_channels_last) cut_.add_edge(channels_last, operation, slowness_cost(all_bytes));
   }
 
   /// Costs a copy but for the layouts with which it is a view.

@@ -1,19 +1,13 @@
 #include <algorithm>
-#include <array>
-#include <limits>
+#include <cmath>
 
 #include "frit/graph/index.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
-#include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/linear/matmul.h"
-#include "frit/ops/reduction/softmax.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/operator/run.h"
 
 namespace frit::graph {
 namespace {
-
-bool is(const Node& node, const char* name) { return node.kind == NodeKind::operation && node.op->name == name; }
 
 /// Elements by which rows are short of whole vectors of 16 bytes.
 std::int64_t missing_elements(const TensorType& type) {
@@ -21,11 +15,17 @@ std::int64_t missing_elements(const TensorType& type) {
   return (lanes - type.shape.back() % lanes) % lanes;
 }
 
-/// x with so many elements more at an axis's end.
-Value longer(Value x, int axis, std::int64_t more, double value) {
-  Dims after = Dims::filled(x.rank(), 0);
-  after[axis < 0 ? axis + x.rank() : axis] = more;
-  return pad(x, Dims::filled(x.rank(), 0), after, value);
+/// Whether the rule gives something for a node's call, whose input 0 may come longer.
+bool applies(const ops::LongerRowsRule& rule, const Graph& graph, const Node& node, std::int64_t more, bool longer) {
+  if (!rule) return false;
+  Graph call;
+  Values inputs;
+  for (const int id : node.inputs) {
+    Shape shape = graph.type(id).shape;
+    if (inputs.empty() && longer) shape[shape.rank() - 1] += more;
+    inputs.push_back(call.input(concat("input ", inputs.size()), shape, graph.type(id).dtype));
+  }
+  return static_cast<bool>(rule(inputs, node.attributes, more));
 }
 
 class ScoreAligner {
@@ -35,50 +35,51 @@ class ScoreAligner {
     for (const Node& node : graph.nodes()) {
       for (const int id : node.inputs) readers_[index(id)] = &node;
     }
-    for (const Node& node : graph.nodes()) {
-      if (is(node, "softmax") && graph.type(node.outputs[0]).bytes() >= least_bytes) mark(node);
+    for (const Node* node : graph.all(NodeKind::operation)) {
+      if (node->op->of_longer_rows && graph.type(node->outputs[0]).bytes() >= least_bytes) mark(*node);
     }
   }
 
   Graph run() {
     for (const Node& node : graph_.nodes()) {
       const auto is_longer = [&](int id) { return more_[index(id)] > 0; };
-      if (std::none_of(node.inputs.begin(), node.inputs.end(), is_longer) &&
-          std::none_of(node.outputs.begin(), node.outputs.end(), is_longer)) {
-        rewriter_.copy(node);
+      const bool reads = std::any_of(node.inputs.begin(), node.inputs.end(), is_longer);
+      if (reads || std::any_of(node.outputs.begin(), node.outputs.end(), is_longer)) {
+        rewriter_.map(node.outputs[0], longer(node));
       } else {
-        rewriter_.map(node.outputs[0], rewriter_.target().emit(*node.op, longer_inputs(node), node.attributes).at(0));
+        rewriter_.copy(node);
       }
     }
     return rewriter_.finish();
   }
 
  private:
-  /// A softmax over the last axis, of a product's scores, whose weights are for another product; nothing else reads either.
-  void mark(const Node& softmax) {
-    const int weights = softmax.outputs[0], last = graph_.type(weights).shape.rank() - 1;
-    if (normalize_axis(softmax.attributes.as<ops::SoftmaxAttributes>().axis, last + 1, "softmax") != last || !read_once(weights)) return;
+  /// Weights of scores that a product gives, for another product; nothing else reads either.
+  void mark(const Node& weighting) {
+    const int given = weighting.inputs[0], weights = weighting.outputs[0];
+    if (weighting.op->longer_rows || graph_.type(given).shape != graph_.type(weights).shape || !read_once(weights)) return;
     const Node& reader = *readers_[index(weights)];
-    if (!is(reader, "matmul") || reader.inputs[0] != weights || reader.attributes.as<ops::MatmulAttributes>().transpose_a) return;
-    const std::vector<int> scores = scores_from(softmax.inputs[0]);
-    if (scores.empty()) return;
+    const std::vector<int> scores = scores_from(given);
+    if (scores.empty() || reader.inputs[0] != weights) return;
     const std::int64_t more = missing_elements(graph_.type(scores.front()));
+    const bool all_apply = applies(graph_.producer(scores.front()).op->longer_rows, graph_, graph_.producer(scores.front()), more, false) &&
+                           applies(weighting.op->of_longer_rows, graph_, weighting, more, true) &&
+                           applies(reader.op->of_longer_rows, graph_, reader, more, true);
+    if (more == 0 || !all_apply || !stay_finite(scores)) return;
     for (const int id : scores) more_[index(id)] = more;
     more_[index(weights)] = more;
   }
 
   bool read_once(int id) const { return uses_[index(id)] == 1 && readers_[index(id)] != nullptr; }
 
-  /// A product's result, and what elementwise operators make of it, up to this value; empty if it is not made so. Of scores of zeros, and
-  /// ones, the operators make finite numbers.
+  /// A product's result, and what elementwise operators make of it, up to this value; empty if it is not made so.
   std::vector<int> scores_from(int id) const {
-    constexpr std::array elementwise = {"add", "subtract", "multiply", "divide", "cast"};
     const Node& node = graph_.producer(id);
-    if (!read_once(id) || !is_float(id)) return {};
-    if (is(node, "matmul")) return {id};
-    if (std::none_of(elementwise.begin(), elementwise.end(), [&](const char* name) { return is(node, name); })) return {};
+    const DType dtype = graph_.type(id).dtype;
+    if (node.kind != NodeKind::operation || !read_once(id) || (dtype != DType::f32 && !is_half(dtype))) return {};
+    if (node.op->longer_rows) return {id};
+    if (!node.op->elementwise || node.outputs.size() != 1) return {};
     for (const int input : node.inputs) {
-      if (is(node, "divide") && input != node.inputs[0]) continue;
       std::vector<int> scores = graph_.type(input).shape == graph_.type(id).shape ? scores_from(input) : std::vector<int>();
       if (scores.empty()) continue;
       scores.push_back(id);
@@ -86,31 +87,34 @@ class ScoreAligner {
     }
     return {};
   }
-  bool is_float(int id) const { return graph_.type(id).dtype == DType::f32 || is_half(graph_.type(id).dtype); }
 
-  Values longer_inputs(const Node& node) {
-    Values inputs = rewriter_(node.inputs);
-    const std::int64_t given = more_[index(node.inputs[0])], made = more_[index(node.outputs[0])];
-    if (is(node, "matmul")) {  // keys of zeros, or values of zeros
-      const int rows = -2, columns = -1;
-      const bool transposed = node.attributes.as<ops::MatmulAttributes>().transpose_b, is_key = made > 0;
-      inputs[1] = longer(inputs[1], is_key == transposed ? rows : columns, is_key ? made : given, 0);
-    } else if (is(node, "softmax")) {
-      inputs[0] = inputs[0] + mask(inputs[0], made);
-    } else {
-      const std::int64_t length = graph_.type(node.outputs[0]).shape.back();
-      for (Value& input : inputs) {
-        if (input.rank() > 0 && input.dim(-1) == length && length > 1) input = longer(input, -1, made, 1);
-      }
+  /// Scores of 0, where the other operands are ones.
+  bool stay_finite(const std::vector<int>& scores) const {
+    Tensor score = Tensor::zeros({}, graph_.type(scores.front()).dtype);
+    for (std::size_t i = 1; i < scores.size(); ++i) {
+      const Node& node = graph_.producer(scores[i]);
+      std::vector<Tensor> operands;
+      for (const int id : node.inputs) operands.push_back(id == scores[i - 1] ? score : Tensor::full({}, 1, graph_.type(id).dtype));
+      score = ops::run(*node.op, operands, node.attributes).at(0);
     }
-    return inputs;
+    return std::isfinite(score.item());
   }
 
-  /// 0, but -inf for the last elements of a row: their weights become 0.
-  Value mask(Value scores, std::int64_t more) {
-    const Tensor result = Tensor::zeros({scores.dim(-1)}, scores.dtype());
-    result.slice(0, scores.dim(-1) - more, scores.dim(-1)).fill(-std::numeric_limits<double>::infinity());
-    return rewriter_.target().constant(result);
+  Value longer(const Node& node) {
+    Values inputs = rewriter_(node.inputs);
+    const std::int64_t given = more_[index(node.inputs[0])], made = more_[index(node.outputs[0])];
+    if (!node.op->elementwise) {
+      const ops::LongerRowsRule& rule = given > 0 ? node.op->of_longer_rows : node.op->longer_rows;
+      return rule(inputs, node.attributes, std::max(given, made));
+    }
+    const std::int64_t length = graph_.type(node.outputs[0]).shape.back();
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Shape& shape = inputs[i].shape();
+      if (more_[index(node.inputs[i])] == 0 && length > 1 && shape.rank() > 0 && shape.back() == length) {
+        inputs[i] = ops::lengthened(inputs[i], -1, made, 1);
+      }
+    }
+    return rewriter_.target().emit(*node.op, inputs, node.attributes).at(0);
   }
 
   const Graph& graph_;

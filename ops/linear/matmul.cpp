@@ -1,5 +1,7 @@
 #include "frit/ops/linear/matmul.h"
 
+#include <utility>
+
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/linear/product_kernel.h"
 #include "frit/ops/operator/registry.h"
@@ -99,6 +101,31 @@ Values matmul_gradient(const GradientContext& c) {
   return result;
 }
 
+/// Of b, whose last two axes are exchanged. A transposed a is no tall matrix where b serves the whole batch.
+std::optional<Attributes> before_permutation(std::size_t input, const Dims& axes, const Attributes& own) {
+  Dims exchanged = axes;
+  std::swap(exchanged[exchanged.rank() - 2], exchanged[exchanged.rank() - 1]);
+  for (int axis = 0; axis < axes.rank(); ++axis) {
+    if (exchanged[axis] != axis) return std::nullopt;
+  }
+  if (input != 1) return std::nullopt;
+  MatmulAttributes attributes = own.as<MatmulAttributes>();
+  attributes.transpose_b = !attributes.transpose_b;
+  return attributes;
+}
+
+/// Of more columns of b, which are zeros.
+Value longer_rows(std::span<const Value> inputs, const Attributes& attributes, std::int64_t more) {
+  const auto& a = attributes.as<MatmulAttributes>();
+  return matmul(inputs[0], lengthened(inputs[1], a.transpose_b ? -2 : -1, more, 0), a);
+}
+
+/// With more rows of b, which are zeros.
+Value of_longer_rows(std::span<const Value> inputs, const Attributes& attributes, std::int64_t more) {
+  const auto& a = attributes.as<MatmulAttributes>();
+  return a.transpose_a ? Value() : matmul(inputs[0], lengthened(inputs[1], a.transpose_b ? -1 : -2, more, 0), a);
+}
+
 std::vector<Sample> matmul_samples() {
   return {{{Shape{3, 5}, Shape{5, 4}}},
           {{Shape{5, 3}, Shape{5, 7}}, MatmulAttributes{true, false}},
@@ -123,6 +150,9 @@ FRIT_OPERATORS(matmul) {
       .inputs = {"a", "b"},
       .infer = infer_matmul,
       .gradient = matmul_gradient,
+      .before_permutation = before_permutation,
+      .longer_rows = longer_rows,
+      .of_longer_rows = of_longer_rows,
       .precision = Precision::half,
       .cpu = product_kernel([](const Shape& a, const Shape& b, const Attributes& attributes) {
         return matmul_shape(a, b, attributes.as<MatmulAttributes>());

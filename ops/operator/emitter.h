@@ -26,6 +26,9 @@ Values emit(std::string_view op, std::initializer_list<Value> inputs, Attributes
 /// The same for an operator with one result, or whose further results are for its gradient only.
 Value emit_one(std::string_view op, std::initializer_list<Value> inputs, Attributes attributes = {});
 
+/// x with so many elements of one value more at an axis's end: emits "pad". A negative axis counts from the last.
+Value lengthened(Value x, int axis, std::int64_t more, double value);
+
 /// A scalar constant of the dtype, where `like` lives. Throws ErrorKind::argument if an integer dtype does not have the value.
 Value scalar(Value like, double value);
 

@@ -186,6 +186,9 @@ struct Kernel {
   explicit operator bool() const { return static_cast<bool>(run); }
 };
 
+/// What a call on these inputs gives where rows have so many elements more (see Operator::longer_rows).
+using LongerRowsRule = std::function<Value(std::span<const Value> inputs, const Attributes&, std::int64_t more)>;
+
 /// What an operator's data is stored in when a program is to store halves (see graph::lower_precision).
 enum class Precision {
   as_given,  ///< in halves if any of it comes in halves
@@ -314,6 +317,12 @@ struct Operator {
   /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
   /// instead.
   std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
+  /// The attributes with which the operator takes an input as it was before a permutation by these axes; none if it cannot.
+  std::function<std::optional<Attributes>(std::size_t input, const Dims& axes, const Attributes& own)> before_permutation = {};
+  /// Output 0 with so many finite numbers more at the end of each row, along the last axis; "none" where that cannot be.
+  LongerRowsRule longer_rows = {};
+  /// Output 0 where the rows of input 0 have got so many more, finite ones, or zeros if output 0 has no such rows; if it has, they get zeros.
+  LongerRowsRule of_longer_rows = {};
   /// The averages over input 0's image that output 0 is, for an input of this shape; none if it is something else.
   std::function<std::optional<Averaging>(const Shape& input, const Attributes&)> averaging = {};
   /// The averages of output 0, from fewer products than it takes by itself; none where that cannot be.

@@ -1,5 +1,7 @@
 #include "frit/ops/reduction/softmax.h"
 
+#include <limits>
+
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/operator/registry.h"
@@ -219,6 +221,15 @@ Values log_softmax_gradient(const GradientContext& call) {
   return {emit_one("log_softmax_backward", {call.gradients[0], call.outputs[0]}, call.attributes)};
 }
 
+/// What is not there has no weight.
+Value softmax_of_longer_rows(std::span<const Value> inputs, const Attributes& attributes, std::int64_t more) {
+  const Value x = inputs[0];
+  if (normalize_axis(attributes.as<SoftmaxAttributes>().axis, x.rank(), "softmax") != x.rank() - 1) return {};
+  const Tensor mask = Tensor::zeros({x.dim(-1)}, x.dtype());
+  mask.slice(0, x.dim(-1) - more, x.dim(-1)).fill(-std::numeric_limits<double>::infinity());
+  return softmax(x + x.emitter().constant(mask), -1);
+}
+
 Values softmax_second_gradient(const GradientContext& call) {
   const Dims axis{call.as<SoftmaxAttributes>().axis};
   const Value h = call.gradients[0], g = call.inputs[0], y = call.inputs[1];
@@ -273,6 +284,7 @@ FRIT_OPERATORS(softmax) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = softmax_gradient,
+      .of_longer_rows = softmax_of_longer_rows,
       .staged_inputs = {{0}},
       .staged_output = true,
       .staged_where = is_over_channels,

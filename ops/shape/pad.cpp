@@ -76,6 +76,13 @@ Value pad(Value x, const Dims& before, const Dims& after, double value) {
   return ops::emit_one("pad", {x}, ops::PadAttributes{before, after, value, {}});
 }
 
+Value ops::lengthened(Value x, int axis, std::int64_t more, double value) {
+  const Dims none = Dims::filled(x.rank(), 0);
+  Dims after = none;
+  after[normalize_axis(axis, x.rank(), "lengthened")] = more;
+  return pad(x, none, after, value);
+}
+
 }  // namespace frit
 
 FRIT_OPERATORS(pad) {

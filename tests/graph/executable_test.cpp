@@ -181,6 +181,33 @@ TEST(Executable, PartsAreReadWhereTheyLieByKernelsThatTakeAnyStrides) {
   EXPECT_EQ(std::count(steps.begin(), steps.end(), "slice"), 3);
 }
 
+TEST(Executable, PartsInOnePieceAreReadWhereTheyLieByAnyKernel) {
+  Graph graph;
+  const Value whole = exp(graph.input("x", {2, 16, 4}));
+  const Value a = reshape(slice(whole, 0, 0, 1), {16, 4}), b = reshape(permute(slice(whole, 0, 1, 2), {1, 0, 2}), {4, 16});
+  graph.output("y", matmul(a, b));
+  State state;
+  const graph::Executable executable(graph, state);
+  ASSERT_EQ(executable.steps().size(), 2u);
+  EXPECT_EQ(executable.steps()[1].op->name, "matmul");
+  std::vector<float> x(128);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::log(static_cast<float>(i + 1));
+  const std::vector<double> y = run(graph, {{"x", Tensor::from<float>(x, {2, 16, 4})}}, "y");
+  for (std::size_t i = 0; i < 16; ++i) {
+    for (std::size_t j = 0; j < 16; ++j) {
+      double sum = 0;
+      for (std::size_t k = 0; k < 4; ++k) sum += static_cast<double>((4 * i + k + 1) * (64 + 16 * k + j + 1));
+      EXPECT_NEAR(y[16 * i + j], sum, 1e-4 * sum);
+    }
+  }
+
+  Graph split;  // the second begins where no buffer would
+  const Value odd = exp(split.input("x", {2, 3, 5}));
+  split.output("y", matmul(reshape(slice(odd, 0, 1, 2), {3, 5}), reshape(slice(odd, 0, 0, 1), {5, 3})));
+  const graph::Executable copied(split, state);
+  EXPECT_EQ(copied.steps().size(), 3u);
+}
+
 TEST(Executable, PartsOfHalvesAreWidenedAsTheyLie) {
   const Tensor x = Tensor::empty({3, 5, 4}, DType::f16);
   fill_normal(x, 0, 1, 1, 1);

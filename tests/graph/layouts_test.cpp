@@ -72,7 +72,8 @@ void add_operators() {
   ops::Operator elementwise = operator_of("layout_elementwise", ops::infer_same, {.any_layout_inputs = {0, 1}, .any_layout_outputs = {0}});
   elementwise.elementwise = true;
   add(std::move(elementwise));
-  const ops::Kernel any_layout{.run = nothing, .any_layout_inputs = {0}, .any_layout_outputs = {0}};
+  const auto no_functor = [](const ops::Attributes&, bool) { return ops::FunctorData(); };  // as if it could be joined with others
+  const ops::Kernel any_layout{.run = nothing, .any_layout_inputs = {0}, .any_layout_outputs = {0}, .functor = no_functor};
   if (!ops::registry().find("cast").cuda) ops::registry().add_cuda("cast", any_layout);  // in a build without CUDA
 }
 

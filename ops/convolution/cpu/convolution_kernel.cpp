@@ -232,7 +232,7 @@ StagedKernel with_program(const Convolution& convolution) {
   staged.leads = [](const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands) {
     return registry().find("elementwise").infer_types(operands, ElementwiseAttributes{after}).at(0) == operands[0];
   };
-  staged.mixes_layouts = true;
+  staged.mixes_layouts = !convolution.back;
   return staged;
 }
 
@@ -247,6 +247,7 @@ Kernel convolution_kernel(GeometryRule geometry, bool back) {
           .prepack = [=](const KernelContext& call) { convolution.prepack(call); },
           .any_layout_inputs = {0},
           .any_layout_outputs = {0},
+          .one_layout = back,  // phases are spread over lines: only channels-last do their pixels stay whole
           .prefers_channels_last = true,
           .staged = with_program(convolution),
           .describe = [=](const KernelContext& call) { return convolution.describe(call); }};

@@ -16,7 +16,9 @@ using namespace winograd;
 constexpr std::int64_t most_tiles = 24, enough_items = 16, least_tiles = 12;
 /// Tiles of a batch that are few: their inputs are transformed once for all items, and no weight is read by two of these.
 constexpr std::int64_t most_few_tiles = 96;
-constexpr std::int64_t least_channels = 16, most_depth = 128;
+constexpr std::int64_t least_channels = 8, most_depth = 128;
+/// Elements of a tile's element that are summed, at least.
+constexpr std::int64_t least_depth = 16;
 /// Channels whose weights are transformed at a time.
 constexpr std::int64_t most_weight_channels = 32;
 
@@ -297,7 +299,9 @@ void transform_products(const Plan& plan, const Item& item, std::int64_t plane, 
 bool tiles_suit(const ConvolutionGeometry& g, std::size_t element_size) {
   bool fits = element_size == sizeof(float) && g.groups == 1;
   for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) fits = fits && g.kernel[i] == taps && g.stride[i] == 1 && g.dilation[i] == 1;
-  for (const std::int64_t channels : {g.in_channels, g.out_channels}) fits = fits && channels % lanes == 0 && channels >= least_channels;
+  for (const std::int64_t channels : {g.in_channels, g.out_channels}) {
+    fits = fits && channels % lanes == 0 && channels >= least_channels && g.kernel[0] * channels >= least_depth;
+  }
   return fits;
 }
 
