@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "frit/autograd/gradient_check.h"
 #include "frit/graph/pipeline.h"
