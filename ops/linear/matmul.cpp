@@ -103,12 +103,12 @@ Values matmul_gradient(const GradientContext& c) {
 
 /// Of b, whose last two axes are exchanged. A transposed a is no tall matrix where b serves the whole batch.
 std::optional<Attributes> before_permutation(std::size_t input, const Dims& axes, const Attributes& own) {
+  if (input != 1) return std::nullopt;
   Dims exchanged = axes;
   std::swap(exchanged[exchanged.rank() - 2], exchanged[exchanged.rank() - 1]);
   for (int axis = 0; axis < axes.rank(); ++axis) {
     if (exchanged[axis] != axis) return std::nullopt;
   }
-  if (input != 1) return std::nullopt;
   MatmulAttributes attributes = own.as<MatmulAttributes>();
   attributes.transpose_b = !attributes.transpose_b;
   return attributes;

@@ -321,7 +321,8 @@ struct Operator {
   std::function<std::optional<Attributes>(std::size_t input, const Dims& axes, const Attributes& own)> before_permutation = {};
   /// Output 0 with so many finite numbers more at the end of each row, along the last axis; "none" where that cannot be.
   LongerRowsRule longer_rows = {};
-  /// Output 0 where the rows of input 0 have got so many more, finite ones, or zeros if output 0 has no such rows; if it has, they get zeros.
+  /// The call where the rows of input 0 have got so many finite numbers more: rows of output 0 get as many zeros, or, where it has no such
+  /// rows, it stays what it was, as the numbers are zeros. "none" likewise.
   LongerRowsRule of_longer_rows = {};
   /// The averages over input 0's image that output 0 is, for an input of this shape; none if it is something else.
   std::function<std::optional<Averaging>(const Shape& input, const Attributes&)> averaging = {};
