@@ -104,7 +104,8 @@ struct Plan {
   /// Those of them that lie in the output.
   Box inside(std::int64_t plane, const Item& item) const {
     Box result = box(plane, item);
-    for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) result.size[i] = std::min(result.size[i], direction.output[i] - result.begin[i]);
+    for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
+      result.size[i] = std::min(result.size[i], direction.output[i] - result.begin[i]);
     return result;
   }
 
