@@ -1,7 +1,6 @@
 #include "frit/autograd/gradient.h"
 
 #include <algorithm>
-#include <map>
 
 #include "frit/graph/influence.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -67,6 +66,7 @@ class ReversePass {
       : graph_(graph),
         nodes_(graph.nodes().size()),
         gradients_(static_cast<std::size_t>(graph.value_count())),
+        slices_(gradients_.size()),
         active_(gradients_.size(), false) {
     std::vector<int> ids;
     for (const Value& output : outputs) ids.push_back(output.id());
@@ -86,7 +86,7 @@ class ReversePass {
   }
 
   void add(int id, Value gradient) {
-    SliceGradients& slices = slices_[id];
+    SliceGradients& slices = slices_[static_cast<std::size_t>(id)];
     if (!slices.take(graph_, gradient)) return add_up(id, gradient);
     if (const Value joined = slices.joined()) add_up(id, joined);
   }
@@ -107,10 +107,7 @@ class ReversePass {
   }
   /// When all that read the value have been visited.
   Value gradient_of(int id) {
-    const auto slices = slices_.find(id);
-    if (slices != slices_.end()) {
-      for (const Value gradient : slices->second.take_all()) add_up(id, gradient);
-    }
+    for (const Value gradient : slices_[static_cast<std::size_t>(id)].take_all()) add_up(id, gradient);
     return gradients_[static_cast<std::size_t>(id)];
   }
 
@@ -151,7 +148,7 @@ class ReversePass {
   Graph& graph_;
   std::size_t nodes_;  // how many there were
   Values gradients_;   // by value id, as are the next two
-  std::map<int, SliceGradients> slices_;
+  std::vector<SliceGradients> slices_;
   std::vector<bool> active_;  // depends on what the gradient is taken of
 };
 

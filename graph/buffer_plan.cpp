@@ -118,11 +118,9 @@ class BufferPlanner {
   /// In one piece, as well aligned as a buffer.
   bool lies_together(const Node& node) const {
     alignas(plan_alignment) std::byte memory[plan_alignment];
-    const auto whole = [&](int value) {
-      const TensorType& type = graph_.type(value);
-      return Tensor::over(memory, type.shape, type.dtype, device_, nullptr, layout(value));
-    };
-    const Tensor part = node.op->part(whole(node.inputs[0]), node.attributes);
+    const TensorType& type = graph_.type(node.inputs[0]);
+    const Tensor whole = Tensor::over(memory, type.shape, type.dtype, device_, nullptr, layout(node.inputs[0]));
+    const Tensor part = node.op->part(whole, node.attributes);
     const auto offset = reinterpret_cast<std::uintptr_t>(part.raw()) - reinterpret_cast<std::uintptr_t>(memory);
     return part.is_contiguous(layout(node.outputs[0])) && offset % plan_alignment == 0;
   }

@@ -14,7 +14,6 @@ std::span<const Pass> forward_pipeline() {
       {"fusion", fuse},
       {"channel affines", fold_channel_affines},
       {"absorption", absorb},
-      {"permuted operands", read_before_permutations},
       {"averages", [](const Graph& graph) { return average_early(graph); }},
   };
   return passes;

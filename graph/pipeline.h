@@ -37,9 +37,6 @@ Graph fuse(const Graph& graph, std::vector<FusionAttempt>& attempts);
 /// fewer bytes than these, which take no longer than the operations in their place would.
 Graph average_early(const Graph& graph, std::int64_t least_bytes = 1 << 20);
 
-/// Operations read what was permuted before, where their operator's `before_permutation` rule allows it.
-Graph read_before_permutations(const Graph& graph);
-
 /// Attention whose rows of scores are no whole vectors of 16 bytes, with which a GPU's products take several times as long, gets keys of
 /// zeros, which are masked out, and values of zeros. Not of scores of fewer bytes than these.
 Graph align_scores(const Graph& graph, std::int64_t least_bytes = 1 << 20);

@@ -101,13 +101,13 @@ Values matmul_gradient(const GradientContext& c) {
   return result;
 }
 
-/// Of b, whose last two axes are exchanged. A transposed a is no tall matrix where b serves the whole batch.
-std::optional<Attributes> before_permutation(std::size_t input, const Dims& axes, const Attributes& own) {
-  if (input != 1) return std::nullopt;
-  Dims exchanged = axes;
-  std::swap(exchanged[exchanged.rank() - 2], exchanged[exchanged.rank() - 1]);
+/// An exchange of b's last two axes. A transposed a is no tall matrix where b serves the whole batch.
+std::optional<Attributes> absorb(const OperatorCall& producer, std::size_t input, const Attributes& own) {
+  if (input != 1 || !producer.op->permutation) return std::nullopt;
+  Dims axes = producer.op->permutation(producer.attributes);
+  std::swap(axes[axes.rank() - 2], axes[axes.rank() - 1]);
   for (int axis = 0; axis < axes.rank(); ++axis) {
-    if (exchanged[axis] != axis) return std::nullopt;
+    if (axes[axis] != axis) return std::nullopt;
   }
   MatmulAttributes attributes = own.as<MatmulAttributes>();
   attributes.transpose_b = !attributes.transpose_b;
@@ -150,7 +150,7 @@ FRIT_OPERATORS(matmul) {
       .inputs = {"a", "b"},
       .infer = infer_matmul,
       .gradient = matmul_gradient,
-      .before_permutation = before_permutation,
+      .absorb = absorb,
       .longer_rows = longer_rows,
       .of_longer_rows = of_longer_rows,
       .precision = Precision::half,

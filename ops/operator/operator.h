@@ -1,8 +1,6 @@
 #pragma once
 
-#include <array>
 #include <compare>
-#include <cstddef>
 #include <functional>
 #include <limits>
 #include <map>
@@ -12,41 +10,10 @@
 #include <vector>
 
 #include "frit/ops/operator/emitter.h"
+#include "frit/ops/operator/kernel.h"
 #include "frit/ops/operator/sample.h"
 
-struct CUstream_st;  // what cudaStream_t points to
-
 namespace frit::ops {
-
-/// How the tensors of a call lie; where a list is empty, contiguous.
-struct CallLayouts {
-  std::vector<Layout> inputs = {}, outputs = {};
-};
-
-/// One call of an operator as an inference rule sees it: types and attributes, no data. A scratch rule sees the layouts too.
-struct InferContext {
-  const Operator& op;
-  std::span<const TensorType> inputs;
-  const Attributes& attributes;
-  const CallLayouts& layouts = contiguous;
-
-  template <class A>
-  const A& as() const {
-    return attributes.as<A>();
-  }
-  const Shape& shape(std::size_t input) const { return inputs[input].shape; }
-  Layout input_layout(std::size_t input) const { return input < layouts.inputs.size() ? layouts.inputs[input] : Layout::contiguous; }
-  bool has(std::size_t input) const { return input < inputs.size(); }
-  /// Throws ErrorKind::argument "name: parts..." unless the condition holds.
-  template <class... Parts>
-  void require(bool condition, const Parts&... parts) const {
-    if (!condition) fail_call(concat(parts...));
-  }
-
- private:
-  inline static const CallLayouts contiguous = {};
-  [[noreturn]] void fail_call(const std::string& message) const;
-};
 
 using InferRule = std::function<std::vector<TensorType>(const InferContext&)>;
 
@@ -75,116 +42,6 @@ using GradientRule = std::function<Values(const GradientContext&)>;
 
 /// Spells the operator in others: one value an output that has a meaning of its own (further results, kept for the gradient, are left out).
 using DecomposeRule = std::function<Values(Emitter&, std::span<const Value> inputs, const Attributes&)>;
-
-/// One call as a kernel sees it. Inputs are contiguous unless the kernel declares `strided`. An output that nobody reads is undefined, and
-/// the kernel need not compute it. `scratch` holds the bytes that the scratch rule asked for, 64-byte aligned. Calls that share no memory
-/// may run at the same time.
-struct KernelContext {
-  const Operator& op;
-  const Attributes& attributes;
-  std::span<const Tensor> inputs;
-  std::span<const Tensor> outputs;
-  std::span<std::byte> scratch;
-  CUstream_st* stream = nullptr;        ///< on a CUDA device: where the work is ordered
-  std::span<std::byte> prepacked = {};  ///< what Kernel::prepack wrote, 64-byte aligned
-
-  template <class A>
-  const A& as() const {
-    return attributes.as<A>();
-  }
-  bool has(std::size_t input) const { return input < inputs.size(); }
-};
-
-/// Of an output that may be undefined.
-template <class T>
-T* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.data<T>() : nullptr;
-}
-
-using KernelFunction = std::function<void(const KernelContext&)>;
-
-/// An elementwise operator's functor as data, for CUDA kernels that compute several operators at once.
-struct FunctorData {
-  std::uint8_t number = 0;                          ///< which functor it is; see ops/elementwise/functions.h
-  alignas(double) std::array<std::byte, 16> state;  ///< what it holds
-};
-
-struct ElementwiseProgram;
-
-/// What a call is computed together with, while its data is at hand: programs of elementwise operators, which keep the shape, on input
-/// `input`, which is undefined then, and on output 0, where what the program gives is written then.
-struct Stages {
-  const ElementwiseProgram& before;  ///< its one result is the input; without instructions: the input is a tensor
-  std::size_t input;
-  TensorType input_type;
-  std::span<const Tensor> before_inputs;
-  const ElementwiseProgram& after;  ///< its input 0 is what output 0 would be, and its one result what is written there; or empty likewise
-  std::span<const Tensor> after_inputs;  ///< its further inputs
-
-  /// Of the program after the call, which gives `result`.
-  std::vector<Tensor> after_operands(const Tensor& result) const {
-    std::vector<Tensor> operands = {result};
-    operands.insert(operands.end(), after_inputs.begin(), after_inputs.end());
-    return operands;
-  }
-};
-
-/// What computes calls with their stages.
-struct StagedKernel {
-  /// Whether it can; looks at types and layouts alone, and at nothing that lies in memory.
-  std::function<bool(const KernelContext&, const Stages&)> takes = {};
-  std::function<void(const KernelContext&, const Stages&)> run = {}, prepare = {};
-  /// As those of Kernel. Missing: as for the call alone, and one kernel.
-  std::function<std::size_t(const KernelContext&, const Stages&)> scratch = {};
-  std::function<std::string(const KernelContext&, const Stages&)> describe = {};
-  /// Whether a program after such a call, on operands of these types, the first of which is output 0, is to be computed with it on the
-  /// current device, and not with what reads its result. Missing: any is.
-  std::function<bool(const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands)> leads = {};
-  bool mixes_layouts = false;  ///< the call's images may lie in different layouts; see Kernel::one_layout
-
-  explicit operator bool() const { return static_cast<bool>(run); }
-};
-
-/// What a call makes of one of its inputs before all else, as a weight in the order in which products read it.
-struct Prepacking {
-  std::size_t bytes = 0;  ///< 0: nothing
-  std::size_t input = 0;
-  /// A call that gets nothing prepacked, since the input may change, packs part by part as it goes on, in its own scratch memory.
-  bool in_parts = false;
-};
-
-struct Kernel {
-  KernelFunction run = {};
-  /// Computes at once several calls that share no results, of any sizes, with the same attributes and dtypes. Missing: they run in turn.
-  std::function<void(std::span<const KernelContext> calls)> run_together = {};
-  /// Does what the first run of such a call would wait for, such as compiling. For several calls at once. Missing: nothing.
-  KernelFunction prepare = {};
-  bool strided = false;  ///< takes inputs of any strides, that begin anywhere
-  bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
-  std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none
-  /// Asked as the scratch rule is. Missing: calls make nothing of the kind.
-  std::function<Prepacking(const InferContext&)> prepacking = {};
-  /// Writes KernelContext::prepacked. Reads the one input's data alone, which `run` then does not: where that input is the same in every
-  /// run, a graph calls this once.
-  KernelFunction prepack = {};
-  /// Inputs and outputs that may lie in channels-last layout as well as contiguous, each as it comes: the kernel asks the tensor.
-  std::vector<int> any_layout_inputs = {};
-  std::vector<int> any_layout_outputs = {};
-  bool one_layout = false;  ///< those of them that are images (rank 4 or more) come all in the same layout
-  /// With which attributes they need not nevertheless. Missing: with none.
-  std::function<bool(const Attributes&)> mixes_layouts = {};
-  bool prefers_channels_last = false;  ///< far slower where they do not all lie so: a conversion before or after is worth it
-  /// What else does the work, with its version: "cuDNN 9.19.0"; missing: frit does it alone.
-  std::function<std::string()> library = {};
-  /// Of an elementwise operator's CUDA kernel: the functor for these attributes, which computes in float64 if `wide`, else in float32.
-  std::function<FunctorData(const Attributes&, bool wide)> functor = {};
-  StagedKernel staged = {};
-  /// The way that a call of its kind is computed, where there are several: "swept over columns", "cuDNN engine 47, bias fused". Looks at
-  /// nothing that lies in memory. Missing: there is one way.
-  std::function<std::string(const KernelContext&)> describe = {};
-
-  explicit operator bool() const { return static_cast<bool>(run); }
-};
 
 /// What a call on these inputs gives where rows have so many elements more (see Operator::longer_rows).
 using LongerRowsRule = std::function<Value(std::span<const Value> inputs, const Attributes&, std::int64_t more)>;
@@ -314,11 +171,9 @@ struct Operator {
   /// depend on times it takes the first that is likely to be.
   std::vector<Lowering> lowerings = {};
   bool is_gradient = false;  ///< its lowerings are tried once a graph has its gradient, those of other operators before
-  /// The attributes with which the operator takes over the work of the operation that gives its input 0, and reads that operation's input 0
+  /// The attributes with which the operator takes over the work of the operation that gives an input, and reads that operation's input 0
   /// instead.
-  std::function<std::optional<Attributes>(const Operator& producer, const Attributes& of_producer, const Attributes& own)> absorb = {};
-  /// The attributes with which the operator takes an input as it was before a permutation by these axes; none if it cannot.
-  std::function<std::optional<Attributes>(std::size_t input, const Dims& axes, const Attributes& own)> before_permutation = {};
+  std::function<std::optional<Attributes>(const OperatorCall& producer, std::size_t input, const Attributes& own)> absorb = {};
   /// Output 0 with so many finite numbers more at the end of each row, along the last axis; "none" where that cannot be.
   LongerRowsRule longer_rows = {};
   /// The call where the rows of input 0 have got so many finite numbers more: rows of output 0 get as many zeros, or, where it has no such

@@ -104,9 +104,9 @@ std::optional<int> given(const Operator& producer, int read, const Shape& shape,
 
 /// The sum of a sum, or the mean of a mean, is one over the axes of both. Axes as emit_reduction leaves them.
 auto absorb_same(const char* name) {
-  return [name](const Operator& producer, const Attributes& of_producer, const Attributes& own) -> std::optional<Attributes> {
-    if (producer.name != name) return std::nullopt;
-    const auto& first = of_producer.as<ReductionAttributes>();
+  return [name](const OperatorCall& producer, std::size_t, const Attributes& own) -> std::optional<Attributes> {
+    if (producer.op->name != name) return std::nullopt;
+    const auto& first = producer.attributes.as<ReductionAttributes>();
     const auto& second = own.as<ReductionAttributes>();
     std::set<std::int64_t> axes(first.axes.begin(), first.axes.end());
     for (std::int64_t axis : second.axes) {

@@ -5,13 +5,13 @@
 
 namespace frit::ops {
 
-/// For an operator that can cast its input as it goes, and has a field `dtype` for that: the attributes with which it does the work of a
-/// cast that gives its input.
+/// For an operator that can cast its one input as it goes, and has a field `dtype` for that: the attributes with which it does the work of
+/// a cast that gives its input.
 template <class A>
-std::optional<Attributes> absorb_cast(const Operator& producer, const Attributes& of_producer, const Attributes& own) {
+std::optional<Attributes> absorb_cast(const OperatorCall& producer, std::size_t, const Attributes& own) {
   A attributes = own.as<A>();
-  if (!producer.conversion || attributes.dtype) return std::nullopt;
-  attributes.dtype = of_producer.as<CastAttributes>().dtype;
+  if (!producer.op->conversion || attributes.dtype) return std::nullopt;
+  attributes.dtype = producer.attributes.as<CastAttributes>().dtype;
   return attributes;
 }
 

@@ -54,6 +54,14 @@ TEST_F(AlignedScores, KeepWhatIsDoneToThemBeforeTheSoftmax) {
   expect_same_results();
 }
 
+TEST_F(AlignedScores, KeepMasks) {
+  const Tensor some = Tensor::full({5, 7}, 1, DType::u8);
+  some.slice(0, 0, 2).slice(1, 3, 6).fill(0);
+  graph.output("y", scaled_dot_product_attention(query, key, value, {.mask = graph.constant(some), .causal = true}));
+  EXPECT_NE(graph::to_text(aligned(graph)), graph::to_text(graph));
+  expect_same_results();
+}
+
 TEST_F(AlignedScores, StayAsTheyAreWhereOthersReadThem) {
   const Value weights = attention_weights(query, key);
   graph.output("y", matmul(weights, value));
