@@ -12,6 +12,7 @@ std::span<const Pass> forward_pipeline() {
       {"common subexpressions", share_common_subexpressions},
       {"constant folding", fold_constants},
       {"fusion", fuse},
+      {"unit axes", compute_with_unit_axes},
       {"channel affines", fold_channel_affines},
       {"absorption", absorb},
       {"averages", [](const Graph& graph) { return average_early(graph); }},

@@ -21,6 +21,9 @@ Graph drop_neutral_operands(const Graph& graph);
 Graph fuse(const Graph& graph);
 /// Likewise by those operators alone that are elementwise, such as an activation that is spelled out; dead code remains.
 Graph fuse_elementwise(const Graph& graph);
+/// Where images (N, C, 1, L) become (N, C, L) and back, what lies between is computed on images, by the operators' `with_unit_axis` rule,
+/// and the views go: layouts and chains are of images.
+Graph compute_with_unit_axes(const Graph& graph);
 /// A place in a graph where operators are a fused operator's decomposition, or begin to be.
 struct FusionAttempt {
   const ops::Operator* op;    ///< the fused operator
@@ -46,7 +49,8 @@ Graph absorb(const Graph& graph);
 /// Leaves out operations whose result is another output of the operation that feeds them, by their operator's `given` rule.
 Graph take_given_results(const Graph& graph);
 
-/// What multiplies the channels of a convolution's result by fixed numbers, or adds such numbers, becomes part of its weight and bias.
+/// What multiplies the channels of a convolution's result by numbers, or adds numbers to them, or wants them in another order, becomes part
+/// of its weight and bias.
 Graph fold_channel_affines(const Graph& graph);
 /// Likewise where weight and bias are the same in every run, so that these products are computed once.
 Graph prepare_channel_affines(const Graph& graph);

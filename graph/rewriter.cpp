@@ -39,11 +39,27 @@ Graph Rewriter::finish() {
   return std::move(target_);
 }
 
-Value convert(Graph& target, const Value& value, DType dtype) {
+namespace {
+
+/// The operator that has such a rule.
+template <class Rule>
+const ops::Operator& operator_with(Rule ops::Operator::* rule) {
   const std::vector<const ops::Operator*> all = ops::registry().all();
-  const auto found = std::find_if(all.begin(), all.end(), [](const ops::Operator* op) { return static_cast<bool>(op->conversion); });
+  const auto found = std::find_if(all.begin(), all.end(), [rule](const ops::Operator* op) { return static_cast<bool>(op->*rule); });
   FRIT_CHECK(found != all.end());
-  return target.emit(**found, std::span(&value, 1), (*found)->conversion(dtype)).at(0);
+  return **found;
+}
+
+}  // namespace
+
+Value convert(Graph& target, const Value& value, DType dtype) {
+  const ops::Operator& op = operator_with(&ops::Operator::conversion);
+  return target.emit(op, std::span(&value, 1), op.conversion(dtype)).at(0);
+}
+
+Value reshape(Graph& target, const Value& value, const Shape& shape) {
+  const ops::Operator& op = operator_with(&ops::Operator::reshaping);
+  return target.emit(op, std::span(&value, 1), op.reshaping(shape)).at(0);
 }
 
 }  // namespace frit::graph

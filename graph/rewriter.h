@@ -29,5 +29,7 @@ class Rewriter {
 
 /// The value as a result of its own, in a dtype that may be the one it has: an operation that copies it.
 Value convert(Graph& target, const Value& value, DType dtype);
+/// The same elements in another shape, one size of which may be -1.
+Value reshape(Graph& target, const Value& value, const Shape& shape);
 
 }  // namespace frit::graph

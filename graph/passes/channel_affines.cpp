@@ -19,7 +19,8 @@ class ChannelAffines {
 
   Graph run() {
     for (const Node& node : graph_.nodes()) {
-      const Values folded = folded_call(node);
+      Values folded = folded_call(node);
+      if (folded.empty() && !prepared_) folded = ordered_call(node);
       folded.empty() ? rewriter_.copy(node) : rewriter_.map(node.outputs[0], folded[0]);
     }
     return remove_dead_code(rewriter_.finish());
@@ -65,6 +66,21 @@ class ChannelAffines {
     const Values results = target.emit(*producer.op, inputs, producer.attributes);
     folded_.emplace(results[0].id(), std::move(scaled));
     return results;
+  }
+
+  /// The result of an operation that gets its channels in the order that it prefers from what gives them; none if it cannot.
+  Values ordered_call(const Node& node) {
+    if (node.kind != NodeKind::operation || !node.op->channel_order || uses_[index(node.inputs[0])] != 1) return {};
+    const std::optional<ops::ChannelOrder> wanted = node.op->channel_order(node.attributes);
+    Graph& target = rewriter_.target();
+    const Node producer = target.producer(rewriter_(node.inputs[0]).id());
+    if (!wanted || producer.kind != NodeKind::operation || !producer.op->fold_channel_affine) return {};
+    Values inputs;
+    for (const int id : producer.inputs) inputs.push_back(target.value(id));
+    inputs = producer.op->fold_channel_affine(inputs, producer.attributes, {.order = wanted->order});
+    if (inputs.empty()) return {};
+    const Values images = target.emit(*producer.op, inputs, producer.attributes);
+    return target.emit(*node.op, std::span(images).first(1), wanted->attributes);
   }
 
   // Of what an operation reads besides its images.

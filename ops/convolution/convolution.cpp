@@ -76,6 +76,11 @@ Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affi
     weight = reshape(reshape(weight, split) * reshape(affine.factor, factor), weight.shape());
     if (bias) bias = bias * affine.factor;
   }
+  if (affine.order) {
+    if (axis != 0 || groups != 1) return {};
+    weight = affine.order(weight);
+    if (bias) bias = affine.order(bias);
+  }
   if (affine.addend) bias = bias ? bias + affine.addend : affine.addend;
   return bias ? Values{inputs[0], weight, bias} : Values{inputs[0], weight};
 }
@@ -117,8 +122,9 @@ FRIT_OPERATORS(convolution) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
         .gradient = convolution_gradient,
-        .fold_channel_affine = [](std::span<const Value> inputs, const Attributes&,
-                                  const ChannelAffine& affine) { return fold_into_weight(inputs, affine, 0, 1); },
+        .fold_channel_affine = [](std::span<const Value> inputs, const Attributes& a, const ChannelAffine& affine) {
+          return fold_into_weight(inputs, affine, 0, affine.order ? a.as<ConvolutionOptions>().groups : 1);
+        },
         .lowerings = {im2col_lowering("first taps as channels", 1), few_channels_in_vectors("few channels in vectors"),
                       blocks_as_channels("blocks as channels"), im2col_lowering("all taps as channels", image_rank),
                       padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8),

@@ -178,6 +178,7 @@ Operator forward(const std::string& name, const char* summary, Kernel cpu) {
       .mutates = {3, 4},
       .linear_inputs = {{1, LinearInput::factor, 1}, {2, LinearInput::addend, 1}},
       .invariance = [](const Shape& input, const Attributes& a) { return norm_invariance(input, a.as<BatchNormAttributes>()); },
+      .with_unit_axis = [](const Attributes& attributes) { return attributes; },
       .samples = samples,
   };
 }

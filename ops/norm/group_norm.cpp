@@ -53,6 +53,7 @@ std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<co
 
 /// Of a norm without weight and bias.
 Values fold_channel_affine(std::span<const Value> inputs, const Attributes&, const ChannelAffine& affine) {
+  if (affine.order) return {};
   const Value x = inputs[0];
   if (inputs.size() != 1) return {};
   const auto or_all = [&](Value numbers, double number) { return numbers ? numbers : expand(scalar(x, number), {x.dim(1)}); };

@@ -184,6 +184,7 @@ struct GroupedNorm {
     entry.staged_output = affine_axis.has_value();
     entry.in_place = {{0, 0}};
     if (affine_axis) entry.pointwise = normalized_by_coefficients;
+    if (affine_axis) entry.with_unit_axis = [](const Attributes& attributes) { return attributes; };
     const std::optional<int> axis = affine_axis;
     entry.linear_inputs = {{1, LinearInput::factor, axis}, {2, LinearInput::addend, axis}};
     entry.invariance = [](const Shape& input, const Attributes& attributes) { return norm_invariance(input, attributes.as<A>()); };

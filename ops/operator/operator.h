@@ -85,11 +85,18 @@ struct Averaging {
   Shape result = {};  ///< what has them, for each sample and channel, in their order
 };
 
-/// A number for each channel, axis 1, to multiply by, and one to add then. Missing: 1, and 0.
+/// A number for each channel, axis 1, to multiply by, and one to add then. Missing: 1, and 0. Or their order, done to a tensor's axis 0.
 struct ChannelAffine {
-  Value factor, addend;  // (C)
+  Value factor = {}, addend = {};  // (C)
+  std::function<Value(Value)> order = {};
 
-  explicit operator bool() const { return factor || addend; }
+  explicit operator bool() const { return factor || addend || order; }
+};
+
+/// An order of input 0's channels, and the attributes with which the call takes them in that.
+struct ChannelOrder {
+  Attributes attributes;
+  std::function<Value(Value)> order;  ///< done to a tensor's axis 0
 };
 
 /// An activation as libraries of GPU kernels know it.
@@ -163,6 +170,8 @@ struct Operator {
   std::function<ChannelAffine(std::span<const Value> inputs, std::size_t of, const ChannelAffine& before)> channel_affine = {};
   /// The inputs with which output 0 comes multiplied and added to like that; no values where that cannot be.
   std::function<Values(std::span<const Value> inputs, const Attributes&, const ChannelAffine&)> fold_channel_affine = {};
+  /// Another order in which the call had better get its channels; none if it had not.
+  std::function<std::optional<ChannelOrder>(const Attributes&)> channel_order = {};
   /// The outputs, in elementwise operators that can be computed together with what reads them: those whose element at a place follows from
   /// the elements at that place once the others are known, or those of a call that leaves something to be done; "none" where that gains
   /// nothing. Missing ones are "none".
@@ -222,6 +231,8 @@ struct Operator {
   std::optional<double> neutral = {};
   /// Of the operator whose output is its input in another dtype: the attributes for that dtype.
   std::function<Attributes(DType)> conversion = {};
+  /// Of the operator whose output is its input in another shape: the attributes for that shape, one size of which may be -1.
+  std::function<Attributes(const Shape&)> reshaping = {};
   std::vector<LinearInput> linear_inputs = {};
   std::vector<IndexInput> index_inputs = {};
   /// Of output 0, for an input 0 of this shape; missing: it has none.
@@ -232,6 +243,8 @@ struct Operator {
   std::function<Tensor(const Tensor& input, const Attributes&)> part = {};
   /// Output 0 is input 0 with its axes in another order: axis i is the input's axis permutation[i]. In some layouts the memory is the same.
   std::function<Dims(const Attributes&)> permutation = {};
+  /// The attributes with which inputs (N, C, 1, L) in place of those of three axes, (N, C, L), give the same elements. Missing: none do.
+  std::function<Attributes(const Attributes&)> with_unit_axis = {};
   /// Output 0 of a call of another operator, with its last axis second, by this one, from the call's inputs, of which input 0 lies so too;
   /// none if it is not of this kind.
   std::function<Value(const Operator& other, std::span<const Value> inputs)> along_channels = {};

@@ -159,6 +159,7 @@ FRIT_OPERATORS(amax) {
         .staged_inputs = {{0}},
         .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch, .any_layout_inputs = {0}},
         .dtypes = dtypes,
+        .with_unit_axis = axes_around_unit_axis,
         .samples = samples,
     });
   }

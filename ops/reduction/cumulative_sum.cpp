@@ -8,6 +8,7 @@
 #include "frit/ops/elementwise/arithmetic_functors.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit {
 
@@ -111,6 +112,7 @@ FRIT_OPERATORS(cumulative_sum) {
       .precision = Precision::full,
       .cpu = {.run = run_cumulative_sum},
       .dtypes = {std::begin(frit::all_dtypes), std::end(frit::all_dtypes)},
+      .with_unit_axis = axis_around_unit_axis<CumulativeSumAttributes>,
       .samples = cumulative_sum_samples,
   });
 }

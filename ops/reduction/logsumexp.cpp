@@ -120,6 +120,7 @@ FRIT_OPERATORS(logsumexp) {
       .gradient = gradient,
       .staged_inputs = {{0}},
       .cpu = {.run = kernel, .scratch = scratch, .any_layout_inputs = {0}},
+      .with_unit_axis = axes_around_unit_axis,
       .samples = samples,
   });
   registry.add<ReductionAttributes>({

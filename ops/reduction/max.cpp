@@ -3,6 +3,7 @@
 #include "frit/ops/reduction/extremum_lanes.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit {
 
@@ -167,6 +168,7 @@ FRIT_OPERATORS(max) {
         .staged_inputs = {{0}},
         .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch, .any_layout_inputs = {0}},
         .dtypes = dtypes,
+        .with_unit_axis = axis_around_unit_axis<AxisReductionAttributes>,
         .samples = samples,
     });
   }
@@ -178,6 +180,7 @@ FRIT_OPERATORS(max) {
       .no_gradient = "integer result",
       .cpu = {.run = argmax_kernel, .scratch = scratch, .any_layout_inputs = {0}},
       .dtypes = dtypes,
+      .with_unit_axis = axis_around_unit_axis<AxisReductionAttributes>,
       .samples = samples,
   });
 }

@@ -1,6 +1,6 @@
 #include "frit/ops/reduction/reduction_axes.h"
 
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit::ops {
 
@@ -41,6 +41,12 @@ Shape reduction_shape(const InferContext& call) {
 }
 
 Value restore_axes(Value reduced, const Shape& shape, const Dims& axes) { return reshape(reduced, reduced_shape(shape, axes, true)); }
+
+Attributes axes_around_unit_axis(const Attributes& attributes) {
+  ReductionAttributes result = attributes.as<ReductionAttributes>();
+  for (std::int64_t& axis : result.axes) axis = around_unit_axis(axis);
+  return result;
+}
 
 Value emit_reduction(const char* op, Value x, const Dims& axes, bool keep_dims) {
   const Dims normalized = axes.empty() ? axes : normalize_axes(axes, x.rank(), op);

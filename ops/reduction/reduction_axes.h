@@ -36,6 +36,9 @@ Shape reduction_shape(const InferContext& call);
 /// The result of a reduction over `axes`, or its gradient, with size 1 in their place: it broadcasts over `shape`, the input's.
 Value restore_axes(Value reduced, const Shape& shape, const Dims& axes);
 
+/// For Operator::with_unit_axis.
+Attributes axes_around_unit_axis(const Attributes& attributes);
+
 /// Emits an operator with ReductionAttributes, the axes normalized.
 Value emit_reduction(const char* op, Value x, const Dims& axes, bool keep_dims);
 

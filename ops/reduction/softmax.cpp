@@ -9,6 +9,7 @@
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/sum_tile.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit {
 namespace ops {
@@ -292,6 +293,7 @@ FRIT_OPERATORS(softmax) {
       .cpu = image_kernel(kernel<Softmax>, {0}),
       .in_place = {{0, 0}},
       .invariance = invariance,
+      .with_unit_axis = axis_around_unit_axis<SoftmaxAttributes>,
       .samples = samples,
   });
   registry.add<SoftmaxAttributes>({
@@ -307,6 +309,7 @@ FRIT_OPERATORS(softmax) {
       .cpu = image_kernel(kernel<LogSoftmax>, {0}),
       .in_place = {{0, 0}},
       .invariance = invariance,
+      .with_unit_axis = axis_around_unit_axis<SoftmaxAttributes>,
       .samples = samples,
   });
   registry.add<SoftmaxAttributes>({

@@ -170,6 +170,7 @@ FRIT_OPERATORS(sum) {
       .precision = Precision::full,
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, false); }, .scratch = scratch, .any_layout_inputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .with_unit_axis = axes_around_unit_axis,
       .samples = samples_of_sum,
   });
   registry.add<ReductionAttributes>({
@@ -182,6 +183,7 @@ FRIT_OPERATORS(sum) {
       .averaging = averaging,
       .staged_inputs = {{0}},
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, true); }, .scratch = scratch, .any_layout_inputs = {0}},
+      .with_unit_axis = axes_around_unit_axis,
       .samples = samples,
   });
 }

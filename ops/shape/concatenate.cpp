@@ -3,6 +3,7 @@
 #include "frit/core/thread_pool.h"
 #include "frit/ops/cpu/stream.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/image_axes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
@@ -130,6 +131,7 @@ FRIT_OPERATORS(concatenate) {
       .gradient = concatenate_gradient,
       .cpu = {.run = run_concatenate, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .with_unit_axis = axis_around_unit_axis<ConcatenateAttributes>,
       .samples = concatenate_samples,
   });
 }

@@ -15,6 +15,17 @@ inline Value with_unit_axis(Value x, const char* what, const char* name = "an in
 
 inline Value without_unit_axis(Value x) { return squeeze(x, {2}); }
 
+/// Axis `axis` of (N, C, L), in (N, C, 1, L).
+constexpr std::int64_t around_unit_axis(std::int64_t axis) { return axis == 2 || axis == -1 ? 3 : axis < 0 ? axis + 3 : axis; }
+
+/// For Operator::with_unit_axis: of attributes that name one axis.
+template <class A>
+Attributes axis_around_unit_axis(const Attributes& given) {
+  A attributes = given.as<A>();
+  attributes.axis = around_unit_axis(attributes.axis);
+  return attributes;
+}
+
 /// An option's one number, if it has any, after `unit`, which leaves the unit axis alone.
 inline Dims after_unit(const Dims& option, std::int64_t unit, const char* what, const char* name) {
   require(option.rank() <= 1, what, ": ", name, " has ", option.rank(), " numbers, expected 1");

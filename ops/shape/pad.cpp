@@ -69,6 +69,12 @@ std::vector<Sample> pad_samples() {
   };
 }
 
+Attributes pad_with_unit_axis(const Attributes& given) {
+  PadAttributes result = given.as<PadAttributes>();
+  for (Dims* sizes : {&result.before, &result.after}) *sizes = {(*sizes)[0], (*sizes)[1], 0, (*sizes)[2]};
+  return result;
+}
+
 }  // namespace
 }  // namespace ops
 
@@ -95,6 +101,7 @@ FRIT_OPERATORS(pad) {
       .absorb = absorb_cast<PadAttributes>,
       .cpu = {.run = run_pad, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .with_unit_axis = pad_with_unit_axis,
       .samples = pad_samples,
   });
 }

@@ -1,6 +1,6 @@
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/image_axes.h"
 #include "frit/ops/shape/shape_attributes.h"
-#include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
 namespace ops {
@@ -49,6 +49,16 @@ std::vector<Sample> permute_samples() {
   };
 }
 
+/// The unit axis stays before the last one: where that comes last, images that lie channels-last already lie so.
+Attributes permute_with_unit_axis(const Attributes& given) {
+  Dims axes;
+  for (const std::int64_t axis : given.as<PermuteAttributes>().axes) {
+    if (around_unit_axis(axis) == 3) axes.push_back(2);
+    axes.push_back(around_unit_axis(axis));
+  }
+  return PermuteAttributes{axes};
+}
+
 }  // namespace
 }  // namespace ops
 
@@ -74,6 +84,7 @@ FRIT_OPERATORS(permute) {
       .cuda = {.run = run_permute, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .permutation = [](const Attributes& attributes) { return attributes.as<PermuteAttributes>().axes; },
+      .with_unit_axis = permute_with_unit_axis,
       .samples = permute_samples,
   });
 }

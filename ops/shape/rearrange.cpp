@@ -79,6 +79,24 @@ Value unsqueeze(Value x, std::int64_t axis) {
   return ops::reshape_to(x, sizes);
 }
 
+Value pixel_shuffle(Value x, std::int64_t factor) {
+  require(x.rank() == 4 && factor > 0 && factor < (1 << 15) && x.dim(1) % (factor * factor) == 0,
+          "pixel_shuffle: expected (N, C r r, H, W) with r = ", factor, ", got ", x.shape());
+  const std::int64_t channels = x.dim(1) / (factor * factor);
+  const Size batch = size_of(x, 0), height = size_of(x, 2), width = size_of(x, 3);
+  const Value split = reshape(x, {batch, channels, factor, factor, height, width});
+  return reshape(permute(split, {0, 1, 4, 2, 5, 3}), {batch, channels, height * factor, width * factor});
+}
+
+Value pixel_unshuffle(Value x, std::int64_t factor) {
+  require(x.rank() == 4 && factor > 0 && factor < (1 << 15) && x.dim(2) % factor == 0 && x.dim(3) % factor == 0,
+          "pixel_unshuffle: expected (N, C, H r, W r) with r = ", factor, ", got ", x.shape());
+  const std::int64_t channels = x.dim(1);
+  const Size batch = size_of(x, 0), height = size_of(x, 2) / factor, width = size_of(x, 3) / factor;
+  const Value split = reshape(x, {batch, channels, height, factor, width, factor});
+  return reshape(permute(split, {0, 1, 3, 5, 2, 4}), {batch, channels * factor * factor, height, width});
+}
+
 Value tile(Value x, const Dims& times) {
   require(times.rank() == x.rank(), "tile: expected ", x.rank(), " numbers, got ", times.rank(), " (input ", x.shape(), ")");
   for (int axis = 0; axis < x.rank(); ++axis) {

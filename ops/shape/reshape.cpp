@@ -120,6 +120,7 @@ FRIT_OPERATORS(reshape) {
       .infer = infer_reshape,
       .gradient = reshape_gradient,
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .reshaping = [](const Shape& shape) -> Attributes { return ReshapeAttributes{shape}; },
       .view = true,
       .samples = reshape_samples,
   });

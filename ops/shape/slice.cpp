@@ -1,4 +1,5 @@
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/image_axes.h"
 #include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -131,6 +132,7 @@ FRIT_OPERATORS(slice) {
       .cpu = {.run = run_slice, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .part = part,
+      .with_unit_axis = axis_around_unit_axis<SliceAttributes>,
       .samples = slice_samples,
   });
   registry.add<SliceBackwardAttributes>({

@@ -96,6 +96,44 @@ TEST(Rearrangements, OfChannelsAreOneOperatorInEitherDirection) {
   for (const char* name : {"y", "dx"}) EXPECT_TRUE(same(found.at(name), expected.at(name))) << name;
 }
 
+TEST(Rearrangements, PixelShufflesAreOneOperatorInTheOrderThatItPrefers) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3, 4, 5}), w = graph.input("w", {24, 3, 3, 3}), bias = graph.input("bias", {24});
+  const Value shuffled = pixel_shuffle(conv2d(x, w, bias, {.padding = {1}}), 2);
+  graph.output("y", shuffled);
+  graph.output("back", pixel_unshuffle(square(shuffled), 2));
+  graph.output("alone", pixel_shuffle(graph.input("z", {1, 18, 2, 3}), 3));
+  const Graph fused = graph::apply(graph::forward_pipeline(), graph::specialize(graph, graph::input_types(graph)));
+  const std::string text = graph::to_text(fused);
+  EXPECT_NE(text.find("space_to_depth("), std::string::npos) << text;
+  for (const graph::Node* node : fused.all(NodeKind::operation)) {
+    if (node->op->name != "depth_to_space") continue;
+    const bool of_convolution = fused.producer(node->inputs[0]).kind == NodeKind::operation;
+    EXPECT_EQ(node->attributes.text().find("channels_first=true") == std::string::npos, of_convolution) << text;
+  }
+  const auto expected = results_of(graph), found = results_of(fused);
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(near(found.at(name), tensor, 1e-6, largest_finite(tensor))) << name;
+}
+
+TEST(Rearrangements, PixelShufflesPutChannelsWherePyTorchDoes) {
+  Graph graph;
+  const Value x = graph.input("x", {1, 18, 2, 3});
+  graph.output("x", x);
+  graph.output("shuffled", pixel_shuffle(x, 3));
+  graph.output("back", pixel_unshuffle(pixel_shuffle(x, 3), 3));
+  const auto results = results_of(graph);
+  const std::vector<double> given = results.at("x").to_vector<double>(), shuffled = results.at("shuffled").to_vector<double>();
+  for (std::size_t c = 0; c < 2; ++c) {
+    for (std::size_t row = 0; row < 6; ++row) {
+      for (std::size_t column = 0; column < 9; ++column) {
+        const std::size_t channel = (c * 3 + row % 3) * 3 + column % 3;
+        EXPECT_EQ(shuffled[(c * 6 + row) * 9 + column], given[(channel * 2 + row / 3) * 3 + column / 3]);
+      }
+    }
+  }
+  EXPECT_EQ(results.at("back").to_vector<double>(), given);
+}
+
 /// A part of what lies next to the channels, or of the batch, is no matter of theirs.
 TEST(Rearrangements, OfOtherAxesStayAsTheyAre) {
   Graph graph;

@@ -126,6 +126,27 @@ TEST_P(OperatorSuite, TakesTheLayoutsThatItSays) {
   }
 }
 
+TEST_P(OperatorSuite, GivesTheSameOfImagesWithOneRow) {
+  if (!op().with_unit_axis) return;
+  std::size_t of_lines = 0;
+  for_each_sample(float_dtypes()[0], [&](const Sample& sample, const std::vector<Tensor>& given) {
+    if (given[0].rank() != 3) return;
+    ++of_lines;
+    const std::vector<Tensor> expected = run_with_updates(op(), given, sample.attributes);
+    std::vector<Tensor> images = clones(given);
+    for (Tensor& image : images) {
+      if (image.rank() == 3) image = image.reshape({image.dim(0), image.dim(1), 1, image.dim(2)});
+    }
+    const std::vector<Tensor> results = run_with_updates(op(), images, op().with_unit_axis(sample.attributes));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(results[i].elements(), expected[i].elements()) << "result " << i;
+      if (i >= expected.size() - op().mutates.size()) continue;  // as they were given
+      EXPECT_TRUE(near(results[i].reshape(expected[i].shape()), expected[i], 1e-12, largest_finite(expected[i]))) << "result " << i;
+    }
+  });
+  EXPECT_GT(of_lines, 0u) << "an operator that takes lines has samples of such";
+}
+
 TEST_P(OperatorSuite, RepeatsBitForBitOnAnyNumberOfThreads) {
   const int threads = thread_count();
   for (const DType dtype : float_dtypes()) {

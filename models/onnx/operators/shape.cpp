@@ -203,9 +203,8 @@ Values depth_to_space(const Call& call) {
   call.require_support(mode == "DCR" || mode == "CRD", "mode = \"", mode, '"');
   call.require_support(x.rank() == 4 && block > 0 && block < (1 << 15) && x.dim(1) % (block * block) == 0, "blocksize = ", block);
   const std::int64_t n = x.dim(0), c = x.dim(1) / (block * block), h = x.dim(2), w = x.dim(3);
-  const Value blocks = mode == "DCR" ? permute(reshape(x, {n, block, block, c, h, w}), {0, 3, 4, 1, 5, 2})
-                                     : permute(reshape(x, {n, c, block, block, h, w}), {0, 1, 4, 2, 5, 3});
-  return {reshape(blocks, {n, c, h * block, w * block})};
+  if (mode == "CRD") return {pixel_shuffle(x, block)};
+  return {reshape(permute(reshape(x, {n, block, block, c, h, w}), {0, 3, 4, 1, 5, 2}), {n, c, h * block, w * block})};
 }
 
 Values space_to_depth(const Call& call) {

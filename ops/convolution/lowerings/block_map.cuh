@@ -20,10 +20,12 @@ struct BlockPlace {
 /// axes has ones in front.
 struct BlockMap {
   bool channels_last;                               ///< the output's memory
+  bool channels_first;                              ///< see BlockAttributes; one element at a time
   cuda::Divisor widths;                             ///< of the image's channels
   cuda::Divisor output[3], block[3];                ///< sizes
   int offset[3], image[3];                          ///< elements of the first block before the image; the image's sizes
   std::int64_t channels;                            ///< of the image
+  std::int64_t places;                              ///< of a block
   std::int64_t sample_step, channel_step, step[3];  ///< of the input, which may have any strides
 
   /// Takes a number below the divisor out of `rest`.
@@ -56,7 +58,9 @@ struct BlockMap {
       offset_in += static_cast<std::int64_t>(position) * step[axis];
     }
     const int first = static_cast<int>(channel) * width;
-    return {offset_in + (static_cast<std::int64_t>(place) * channels + first) * channel_step, first, static_cast<std::int64_t>(item)};
+    const auto in_block = static_cast<std::int64_t>(place);
+    const std::int64_t channel_in = channels_first ? first * places + in_block : in_block * channels + first;
+    return {offset_in + channel_in * channel_step, first, static_cast<std::int64_t>(item)};
   }
 
   /// Of space_to_depth's.
@@ -64,8 +68,9 @@ struct BlockMap {
   __device__ BlockPlace pixel_of(Integer item) const {
     Integer index[3], place[3], channel = 0;
     const auto split_channel = [&] {
+      if (channels_first) split(item, block, place);
       channel = split(item, widths);
-      split(item, block, place);
+      if (!channels_first) split(item, block, place);
     };
     if (channels_last) split_channel();
     split(item, output, index);

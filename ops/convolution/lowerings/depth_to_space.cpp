@@ -1,5 +1,6 @@
 #include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {
@@ -61,7 +62,8 @@ void for_each_place(const Tensor& image, const Tensor& blocks, const BlockAttrib
       elements = elements.slice(axis + 2, first[axis], image.dim(axis + 2), block);
       positions = positions.slice(axis + 2, covered / block, covered / block + elements.dim(axis + 2));
     }
-    body(elements, positions.slice(1, place * channels, (place + 1) * channels));
+    body(elements, a.channels_first ? positions.slice(1, place, positions.dim(1), product(a.block))
+                                    : positions.slice(1, place * channels, (place + 1) * channels));
   });
 }
 
@@ -89,29 +91,35 @@ Values space_to_depth_gradient(const GradientContext& c) {
   return {depth_to_space(c.gradients[0], with_size_of(c.as<BlockAttributes>(), c.inputs[0]))};
 }
 
-/// Axes (N, K, positions and block in turn) of a tensor (N, block..., K, positions...).
-Dims interleaved_axes(int axes) {
-  Dims order{0, axes + 1};
+/// Axes (N, K, positions and block in turn) of a tensor (N, block..., K, positions...), or (N, K, block..., positions...).
+Dims interleaved_axes(int axes, bool channels_first) {
+  Dims order{0, channels_first ? 1 : axes + 1};
   for (int axis = 0; axis < axes; ++axis) {
     order.push_back(axes + 2 + axis);
-    order.push_back(1 + axis);
+    order.push_back((channels_first ? 2 : 1) + axis);
   }
   return order;
+}
+
+/// (N, block..., K, positions...) or (N, K, block..., positions...).
+Shape split_shape(std::int64_t batch, const BlockAttributes& a, std::int64_t channels, std::span<const std::int64_t> positions) {
+  Shape result{batch};
+  for (const std::int64_t size : a.block) result.push_back(size);
+  result.insert(a.channels_first ? 1 : result.rank(), channels);
+  for (const std::int64_t size : positions) result.push_back(size);
+  return result;
 }
 
 Values decompose_depth_to_space(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<BlockAttributes>();
   const Shape& shape = inputs[0].shape();
-  const std::int64_t channels = shape[1] / product(a.block);
-  Shape split{shape[0]}, joined{shape[0], channels};
-  for (const std::int64_t size : a.block) split.push_back(size);
-  split.push_back(channels);
+  const Shape split = split_shape(shape[0], a, shape[1] / product(a.block), image_of(shape));
+  Shape joined{shape[0], shape[1] / product(a.block)};
+  for (int axis = 0; axis < a.block.rank(); ++axis) joined.push_back(shape[axis + 2] * a.block[axis]);
+  Value result = reshape(permute(reshape(inputs[0], split), interleaved_axes(a.block.rank(), a.channels_first)), joined);
   for (int axis = 0; axis < a.block.rank(); ++axis) {
-    split.push_back(shape[axis + 2]);
-    joined.push_back(shape[axis + 2] * a.block[axis]);
+    if (a.size[axis] != joined[axis + 2]) result = slice(result, axis + 2, a.offset[axis], a.offset[axis] + a.size[axis]);
   }
-  Value result = reshape(permute(reshape(inputs[0], split), interleaved_axes(a.block.rank())), joined);
-  for (int axis = 0; axis < a.block.rank(); ++axis) result = slice(result, axis + 2, a.offset[axis], a.offset[axis] + a.size[axis]);
   return {result};
 }
 
@@ -128,10 +136,60 @@ Values decompose_space_to_depth(Emitter&, std::span<const Value> inputs, const A
     split.push_back(a.block[axis]);
     joined.push_back(a.size[axis]);
   }
-  const Dims order = interleaved_axes(axes);
+  const Dims order = interleaved_axes(axes, a.channels_first), none = Dims::filled(before.rank(), 0);
   Dims inverse = order;
   for (int i = 0; i < order.rank(); ++i) inverse[static_cast<int>(order[i])] = i;
-  return {reshape(permute(reshape(pad(inputs[0], before, after), split), inverse), joined)};
+  const Value whole = before == none && after == none ? inputs[0] : pad(inputs[0], before, after);
+  return {reshape(permute(reshape(whole, split), inverse), joined)};
+}
+
+/// Of images, where the blocks are all of the image.
+std::optional<Attributes> fuse_depth_to_space(std::span<const Attributes> matched, std::span<const TensorType> inputs) {
+  const Shape &shape = inputs[0].shape, &split = matched[0].as<ReshapeAttributes>().shape;
+  const int axes = shape.rank() - 2;
+  if (axes < 2 || axes > 3 || split.rank() != 2 * axes + 2 || shape.rank() != matched[2].as<ReshapeAttributes>().shape.rank()) {
+    return std::nullopt;
+  }
+  BlockAttributes result{.channels_first = matched[1].as<PermuteAttributes>().axes[1] == 1};
+  for (int axis = 0; axis < axes; ++axis) {
+    const std::int64_t size = split[axis + (result.channels_first ? 2 : 1)];
+    if (size < 1 || shape[1] % size != 0) return std::nullopt;
+    result.block.push_back(size);
+    result.offset.push_back(0);
+    result.size.push_back(shape[axis + 2] * size);
+  }
+  if (shape[1] % product(result.block) != 0) return std::nullopt;
+  return result;
+}
+
+std::optional<Attributes> fuse_space_to_depth(std::span<const Attributes> matched, std::span<const TensorType> inputs) {
+  const Shape &shape = inputs[0].shape, &split = matched[0].as<ReshapeAttributes>().shape;
+  const Dims& order = matched[1].as<PermuteAttributes>().axes;
+  const int axes = shape.rank() - 2;
+  if (axes < 2 || axes > 3 || split.rank() != 2 * axes + 2 || order.rank() != split.rank()) return std::nullopt;
+  BlockAttributes result{.channels_first = order[1] == 1};
+  for (int axis = 0; axis < axes; ++axis) {
+    const std::int64_t size = split[2 * axis + 3];
+    if (size < 1 || shape[axis + 2] % size != 0) return std::nullopt;
+    result.block.push_back(size);
+    result.offset.push_back(0);
+    result.size.push_back(shape[axis + 2] / size);
+  }
+  return result;
+}
+
+/// The order that has the places of a block before the channels, as kernels prefer it: what gives the input may give it so.
+std::optional<ChannelOrder> places_first(const Attributes& attributes) {
+  BlockAttributes a = attributes.as<BlockAttributes>();
+  if (!a.channels_first) return std::nullopt;
+  a.channels_first = false;
+  const std::int64_t places = product(a.block);
+  return ChannelOrder{a, [places](Value channels) {
+                        Shape split = channels.shape();
+                        split[0] /= places;
+                        split.insert(1, places);
+                        return reshape(transpose(reshape(channels, split), 0, 1), channels.shape());
+                      }};
 }
 
 std::vector<Sample> depth_to_space_samples() {
@@ -140,6 +198,9 @@ std::vector<Sample> depth_to_space_samples() {
           {{Shape{2, 6, 3, 4}}, BlockAttributes{{3, 1}, {2, 3}, {5, 1}}},
           {{Shape{1, 3, 5}}, BlockAttributes{{3}, {4}, {7}}},
           {{Shape{1, 32, 2, 2, 3}}, BlockAttributes{{1, 2, 4}, {0, 0, 3}, {2, 4, 9}}},
+          {{Shape{2, 16, 3, 5}}, BlockAttributes{{2, 2}, {0, 0}, {6, 10}, true}},
+          {{Shape{2, 54, 3, 2}}, BlockAttributes{{3, 2}, {1, 1}, {7, 3}, true}},
+          {{Shape{1, 24, 3, 2, 2}}, BlockAttributes{{1, 2, 3}, {0, 0, 0}, {3, 4, 6}, true}},
           {{Shape{0, 4, 2, 2}}, BlockAttributes{{2, 2}, {0, 0}, {4, 4}}}};
 }
 
@@ -149,6 +210,9 @@ std::vector<Sample> space_to_depth_samples() {
           {{Shape{2, 2, 5, 1}}, BlockAttributes{{3, 1}, {2, 3}, {3, 4}}},
           {{Shape{1, 1, 2}}, BlockAttributes{{3}, {4}, {5}}},
           {{Shape{1, 4, 2, 4, 9}}, BlockAttributes{{1, 2, 4}, {0, 0, 3}, {2, 2, 3}}},
+          {{Shape{2, 4, 6, 10}}, BlockAttributes{{2, 2}, {0, 0}, {3, 5}, true}},
+          {{Shape{2, 9, 7, 3}}, BlockAttributes{{3, 2}, {1, 1}, {3, 2}, true}},
+          {{Shape{1, 4, 3, 4, 6}}, BlockAttributes{{1, 2, 3}, {0, 0, 0}, {3, 2, 2}, true}},
           {{Shape{0, 1, 4, 4}}, BlockAttributes{{2, 2}, {0, 0}, {2, 2}}}};
 }
 
@@ -175,11 +239,13 @@ Value space_to_depth(Value input, const BlockAttributes& attributes) { return em
 FRIT_OPERATORS(depth_to_space) {
   registry.add<BlockAttributes>({
       .name = "depth_to_space",
-      .summary = "output[n, k, q block + r - offset] = input[n, r K + k, q]: the channels of a pixel spread over a block of the image",
+      .summary = "output[n, k, q block + r - offset] = input[n, r K + k, q], or k block + r: the channels of a pixel spread over a block",
       .inputs = {"input"},
       .infer = [](const InferContext& call) { return std::vector{depth_to_space_type(call, call.inputs[0], call.as<BlockAttributes>())}; },
       .gradient = depth_to_space_gradient,
       .decompose = decompose_depth_to_space,
+      .fuse = fuse_depth_to_space,
+      .channel_order = places_first,
       .staged_output = true,
       .cpu = {.run = run_depth_to_space, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .samples = depth_to_space_samples,
@@ -191,6 +257,7 @@ FRIT_OPERATORS(depth_to_space) {
       .infer = [](const InferContext& call) { return std::vector{space_to_depth_type(call)}; },
       .gradient = space_to_depth_gradient,
       .decompose = decompose_space_to_depth,
+      .fuse = fuse_space_to_depth,
       .staged_inputs = {{.input = 0}},
       .cpu = {.run = run_space_to_depth, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .samples = space_to_depth_samples,

@@ -16,7 +16,9 @@ BlockMap block_map(const BlockAttributes& a, const Tensor& output, const Tensor&
   BlockMap map{};
   map.channels_last = !output.is_contiguous();
   FRIT_CHECK(!map.channels_last || output.is_contiguous(Layout::channels_last));
+  map.channels_first = a.channels_first;
   map.channels = image.dim(1);
+  map.places = product(a.block);
   map.widths = cuda::Divisor(std::max<std::int64_t>(1, image.dim(1) / width));
   map.sample_step = input.strides()[0];
   map.channel_step = input.strides()[1];
@@ -65,7 +67,7 @@ void run(const KernelContext& call) {
     const auto wide = [](const Tensor& tensor) {
       return tensor.is_contiguous(Layout::channels_last) && !tensor.is_contiguous() && cuda::aligned_for_vectors(tensor.raw());
     };
-    const bool vectors = wide(input) && wide(output);
+    const bool vectors = wide(input) && wide(output) && !call.as<BlockAttributes>().channels_first;
     if (vectors && channels % vector == 0) return launch.template operator()<vector>();
     if (vectors && channels % half == 0) return launch.template operator()<half>();
     launch.template operator()<1>();
@@ -82,7 +84,7 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   const Tensor input = Tensor::over(nullptr, given.shape, given.dtype, output.device(), nullptr, Layout::channels_last);
   const std::int64_t channels = to_space ? output.dim(1) : given.shape[1];
   int width = 16 / static_cast<int>(std::min(size_of(output.dtype()), size_of(given.dtype)));
-  while (channels % width != 0) width /= 2;
+  while (channels % width != 0 || (width > 1 && call.as<BlockAttributes>().channels_first)) width /= 2;
   const std::int64_t vectors = output.elements() / width;
   // What lies in both layouts at once counts as contiguous, whose channels are not neighbours.
   const bool in_channels = !output.is_contiguous() && !input.is_contiguous();

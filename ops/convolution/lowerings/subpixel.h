@@ -65,10 +65,12 @@ struct BlockAttributes {
   Dims block = {};   ///< the size of a block, an image axis
   Dims offset = {};  ///< elements of the first block that lie in front of the image
   Dims size = {};    ///< of the result's image; what the blocks hold beyond the smaller image is cut off, or zero
+  bool channels_first = false;  ///< channel k block + r is place r of channel k, as in PyTorch's pixel_shuffle, not channel r K + k
   void fields(FieldVisitor& v) {
     v.field("block", block);
     v.field("offset", offset);
     v.field("size", size);
+    v.field("channels_first", channels_first);
   }
 };
 

@@ -33,6 +33,11 @@ TEST(Rearrange, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] { tile(x, {1, INT64_MAX}); }), "tile: axis 1 would be longer than 2^63 - 1");
   EXPECT_EQ(message_of([&] { flip(x, 2); }), "flip: axis 2 is outside [-2, 2)");
   EXPECT_EQ(message_of([&] { roll(x, 1, -3); }), "roll: axis -3 is outside [-2, 2)");
+  EXPECT_EQ(message_of([&] { pixel_shuffle(x, 2); }), "pixel_shuffle: expected (N, C r r, H, W) with r = 2, got 2x3");
+  const Value image = graph.input("image", {1, 6, 4, 6});
+  EXPECT_EQ(message_of([&] { pixel_shuffle(image, 2); }), "pixel_shuffle: expected (N, C r r, H, W) with r = 2, got 1x6x4x6");
+  EXPECT_EQ(message_of([&] { pixel_unshuffle(image, 4); }), "pixel_unshuffle: expected (N, C, H r, W r) with r = 4, got 1x6x4x6");
+  EXPECT_EQ(message_of([&] { pixel_unshuffle(image, 0); }), "pixel_unshuffle: expected (N, C, H r, W r) with r = 0, got 1x6x4x6");
 }
 
 TEST(Rearrange, OfNothing) {
