@@ -115,8 +115,9 @@ class BufferPlanner {
     return std::all_of(readers.begin(), readers.end(), takes_it);
   }
 
-  /// In one piece, as well aligned as a buffer.
+  /// In one piece, as well aligned as a buffer; not of a part, which may lie in pieces itself.
   bool lies_together(const Node& node) const {
+    if (is_part_of_another(node.inputs[0])) return false;
     alignas(plan_alignment) std::byte memory[plan_alignment];
     const TensorType& type = graph_.type(node.inputs[0]);
     const Tensor whole = Tensor::over(memory, type.shape, type.dtype, device_, nullptr, layout(node.inputs[0]));

@@ -51,6 +51,7 @@ std::vector<Sample> pad_samples() {
   return {
       {.inputs = {Shape{5}}, .attributes = PadAttributes{{2}, {3}, 0}},
       {.inputs = {Shape{2, 3}}, .attributes = PadAttributes{{0, 1}, {1, 0}, -1.5}},
+      {.inputs = {Shape{2, 3, 5}}, .attributes = PadAttributes{{0, 1, 2}, {1, 0, 1}, 0.5}},
       {.inputs = {SampleInput::of(DType::f32, {2, 3, 2, 3})},
        .attributes = PadAttributes{{0, 0, 0, 0}, {0, 5, 0, 0}, 0, DType::f16},
        .smooth = false},

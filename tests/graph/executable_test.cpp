@@ -208,6 +208,16 @@ TEST(Executable, PartsInOnePieceAreReadWhereTheyLieByAnyKernel) {
   EXPECT_EQ(copied.steps().size(), 3u);
 }
 
+TEST(Executable, PartsOfPartsAreReadWhereTheirElementsAre) {
+  const Tensor x = Tensor::empty({4, 128});
+  fill_normal(x, 0, 1, 1, 1);
+  Graph parts, apart;
+  parts.output("y", matmul(slice(slice(exp(parts.input("x", {4, 128})), 1, 0, 64), 0, 1, 3), parts.input("w", {64, 2})));
+  apart.output("y", matmul(exp(apart.input("x", {2, 64})), apart.input("w", {64, 2})));
+  const Tensor w = Tensor::full({64, 2}, 0.5), part = x.slice(1, 0, 64).slice(0, 1, 3).contiguous();
+  EXPECT_EQ(run(parts, {{"x", x}, {"w", w}}, "y"), run(apart, {{"x", part}, {"w", w}}, "y"));
+}
+
 TEST(Executable, PartsOfHalvesAreWidenedAsTheyLie) {
   const Tensor x = Tensor::empty({3, 5, 4}, DType::f16);
   fill_normal(x, 0, 1, 1, 1);

@@ -108,8 +108,10 @@ Value convolved(Site& s, bool transposed, bool plain) {
   for (const std::int64_t size : kernel) shape.push_back(size);
   const Value weight = s.parameter(shape, 0, 1 / std::sqrt(static_cast<double>(in / options.groups * element_count(kernel))));
   const Value bias = s.draw.one_in(3) ? Value() : s.parameter({out});
-  if (transposed) return (s.x.rank() == 4 ? conv_transpose2d : conv_transpose3d)(s.x, weight, bias, options);
-  return (s.x.rank() == 4 ? conv2d : conv3d)(s.x, weight, bias, options);
+  const auto of_rank = [&](auto of_lines, auto of_images, auto of_volumes) {
+    return (s.x.rank() == 3 ? of_lines : s.x.rank() == 4 ? of_images : of_volumes)(s.x, weight, bias, options);
+  };
+  return transposed ? of_rank(conv_transpose1d, conv_transpose2d, conv_transpose3d) : of_rank(conv1d, conv2d, conv3d);
 }
 
 Value binary(Site& s, Value a, Value b) {
@@ -120,7 +122,7 @@ Value binary(Site& s, Value a, Value b) {
 Value with_side_input(Site& s) {
   Shape sample = s.x.shape();
   sample[0] = 1;
-  const Shape shape = s.draw.of({s.along_channels(), s.along_channels(), s.x.shape(), sample, Shape{}, Shape{1, 1, 1, 1}});
+  const Shape shape = s.draw.of({s.along_channels(), s.along_channels(), s.x.shape(), sample, Shape{}, Shape(Dims::filled(s.x.rank(), 1))});
   return binary(s, s.x, s.parameter(shape, 0.3));
 }
 
@@ -164,8 +166,8 @@ Value batch_normed(Site& s) {
   return (s.x - along(mean)) / sqrt(along(variance) + options.eps) * along(weight) + along(bias);
 }
 
-Value pooled(Site& s, ops::Pool pool2d, ops::Pool pool3d, bool plain = false) {
-  const ops::Pool pool = s.x.rank() == 4 ? pool2d : pool3d;
+Value pooled(Site& s, bool maximum, bool plain = false) {
+  const ops::Pool pool{maximum, s.x.rank() - 2};
   if (plain) return pool(s.x, {.kernel_size = {s.draw.of<std::int64_t>({2, 2, 4, 3})}});
   PoolOptions options{.kernel_size = s.image(1, 3), .padding = s.draw.one_in(3) ? s.image(0, 1) : Dims()};
   if (s.draw.one_in(3)) options.stride = s.image(1, 3);
@@ -256,9 +258,9 @@ constexpr Move moves[] = {
     {"group_norm", 3, [](Site& s) { return normed(s, Norm::group); }},
     {"layer_norm", 3, [](Site& s) { return normed(s, Norm::layer); }},
     {"batch_norm", 5, batch_normed},
-    {"plain_max_pool", 1, [](Site& s) { return pooled(s, max_pool2d, max_pool3d, true); }, true},
-    {"max_pool", 3, [](Site& s) { return pooled(s, max_pool2d, max_pool3d); }, true},
-    {"avg_pool", 3, [](Site& s) { return pooled(s, avg_pool2d, avg_pool3d); }},
+    {"plain_max_pool", 1, [](Site& s) { return pooled(s, true, true); }, true},
+    {"max_pool", 3, [](Site& s) { return pooled(s, true); }, true},
+    {"avg_pool", 3, [](Site& s) { return pooled(s, false); }},
     {"global_avg_pool", 1, [](Site& s) { return global_avg_pool(s.x); }},
     {"reduce", 3, [](Site& s) { return reduced(s, {sum, mean, logsumexp}); }},
     {"extremum", 2, [](Site& s) { return reduced(s, {min, max}); }, true},
@@ -320,8 +322,8 @@ Recipe random_recipe(std::uint64_t seed) {
   Recipe recipe = {};
   recipe.seed = seed;
   recipe.input = {draw.one_in(16) ? 0 : draw.from(1, 3), draw.of<std::int64_t>({1, 2, 3, 3, 4, 4, 5, 8, 8, 16})};
-  const bool volume = draw.one_in(2);
-  for (int axis = volume ? 0 : 1; axis < 3; ++axis) recipe.input.push_back(draw.from(1, volume ? 6 : 12));
+  const std::int64_t axes = draw.of<std::int64_t>({1, 2, 2, 2, 3, 3, 3}), most = axes == 3 ? 6 : axes == 2 ? 12 : 40;
+  for (std::int64_t axis = 0; axis < axes; ++axis) recipe.input.push_back(draw.from(1, most));
   recipe.dtype = draw.one_in(3) ? DType::f64 : DType::f32;
   recipe.precision = recipe.dtype == DType::f64 ? DType::f32 : draw.of({DType::f32, DType::f32, DType::f16, DType::bf16});
   recipe.tf32 = !draw.one_in(3);
