@@ -23,9 +23,9 @@ Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& in
     require(types[node->name].dtype == declared.dtype, "input \"", node->name, "\": expected ", declared.dtype, ", got ",
             types[node->name].dtype);
   }
-  if (graph.remake()) return graph.remake()(types);
-  Rewriter rewriter(live);
-  for (const Node& node : live.nodes()) {
+  const Graph source = graph.remake() ? remove_dead_code(graph.remake()(types)) : live;
+  Rewriter rewriter(source);
+  for (const Node& node : source.nodes()) {
     if (node.kind == NodeKind::operation && node.op->at_known_sizes) {
       const Values outputs = node.op->at_known_sizes(rewriter.target(), rewriter(node.inputs), node.attributes);
       if (outputs.size() != node.outputs.size()) fail(ErrorKind::bug, node.op->name, ": at_known_sizes gives ", outputs.size(), " values");
