@@ -43,7 +43,7 @@ namespace {
 
 /// The operator that has such a rule.
 template <class Rule>
-const ops::Operator& operator_with(Rule ops::Operator::* rule) {
+const ops::Operator& operator_with(Rule ops::Operator::*rule) {
   const std::vector<const ops::Operator*> all = ops::registry().all();
   const auto found = std::find_if(all.begin(), all.end(), [rule](const ops::Operator* op) { return static_cast<bool>(op->*rule); });
   FRIT_CHECK(found != all.end());

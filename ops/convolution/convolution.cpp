@@ -122,9 +122,10 @@ FRIT_OPERATORS(convolution) {
         .inputs = {"input", "weight", {"bias", true}},
         .infer = [image_rank](const InferContext& call) { return infer_convolution(call, image_rank); },
         .gradient = convolution_gradient,
-        .fold_channel_affine = [](std::span<const Value> inputs, const Attributes& a, const ChannelAffine& affine) {
-          return fold_into_weight(inputs, affine, 0, affine.order ? a.as<ConvolutionOptions>().groups : 1);
-        },
+        .fold_channel_affine =
+            [](std::span<const Value> inputs, const Attributes& a, const ChannelAffine& affine) {
+              return fold_into_weight(inputs, affine, 0, affine.order ? a.as<ConvolutionOptions>().groups : 1);
+            },
         .lowerings = {im2col_lowering("first taps as channels", 1), few_channels_in_vectors("few channels in vectors"),
                       blocks_as_channels("blocks as channels"), im2col_lowering("all taps as channels", image_rank),
                       padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8),

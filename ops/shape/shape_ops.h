@@ -51,13 +51,13 @@ Values split(Value x, const std::vector<std::int64_t>& sizes, std::int64_t axis)
 Value stack(const Values& parts, std::int64_t axis);                               ///< joined along a new axis
 Value squeeze(Value x, const Dims& axes = {});  ///< without these axes, whose size is 1; none given: without any axis of size 1
 Value unsqueeze(Value x, std::int64_t axis);    ///< with a new axis of size 1, which is `axis` of the result
-Value tile(Value x, const Dims& times);                        ///< repeated so many times along each axis; numbers for all axes
-Value flip(Value x, std::int64_t axis);                        ///< back to front: log2(size) exchanges of halves
+Value tile(Value x, const Dims& times);         ///< repeated so many times along each axis; numbers for all axes
+Value flip(Value x, std::int64_t axis);         ///< back to front: log2(size) exchanges of halves
 /// (N, C r r, H, W) to (N, C, H r, W r), r being the factor: channel (c r + i) r + j goes to row h r + i and column w r + j of channel c.
 Value pixel_shuffle(Value x, std::int64_t factor);
 /// The reverse: (N, C, H r, W r) to (N, C r r, H, W).
 Value pixel_unshuffle(Value x, std::int64_t factor);
-Value roll(Value x, std::int64_t shift, std::int64_t axis);    ///< element i moves to i + shift, those beyond the end to the beginning
+Value roll(Value x, std::int64_t shift, std::int64_t axis);  ///< element i moves to i + shift, those beyond the end to the beginning
 
 enum class PaddingMode { zeros, reflect, replicate, circular };
 /// Padding by what lies inside: mirrored about the outermost elements, which are not repeated; the outermost elements; or the other end. No

@@ -62,9 +62,9 @@ struct SubpixelWeightBackwardAttributes : SubpixelWeightAttributes {
 
 /// Of depth_to_space and space_to_depth, and of a chain that takes its input in blocks.
 struct BlockAttributes {
-  Dims block = {};   ///< the size of a block, an image axis
-  Dims offset = {};  ///< elements of the first block that lie in front of the image
-  Dims size = {};    ///< of the result's image; what the blocks hold beyond the smaller image is cut off, or zero
+  Dims block = {};              ///< the size of a block, an image axis
+  Dims offset = {};             ///< elements of the first block that lie in front of the image
+  Dims size = {};               ///< of the result's image; what the blocks hold beyond the smaller image is cut off, or zero
   bool channels_first = false;  ///< channel k block + r is place r of channel k, as in PyTorch's pixel_shuffle, not channel r K + k
   void fields(FieldVisitor& v) {
     v.field("block", block);

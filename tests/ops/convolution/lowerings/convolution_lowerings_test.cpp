@@ -60,7 +60,10 @@ TEST(ConvolutionLowerings, PaddedChannelsChangeNothing) {
       const Shape &image = call.shapes[0], &weight = call.shapes[1];
       const bool more_channels = image[1] < 64 && image[1] % multiple != 0, has_size = weight.back() > 1;
       const bool more_results = weight[0] < 64 && weight[0] % multiple != 0 && has_size, has_bias = call.shapes.size() > 2;
-      EXPECT_EQ(count(padded, "pad"), (more_channels ? 2u : more_results ? 1u : 0u) + (more_results && has_bias ? 1u : 0u))
+      EXPECT_EQ(count(padded, "pad"), (more_channels  ? 2u
+                                       : more_results ? 1u
+                                                      : 0u) +
+                                          (more_results && has_bias ? 1u : 0u))
           << graph::to_text(padded);
       EXPECT_EQ(count(padded, "slice"), more_results ? 1u : 0u);
       EXPECT_EQ(count(padded, op), 1u);
