@@ -19,7 +19,7 @@ Graph fold_constants(const Graph& graph);
 Graph drop_neutral_operands(const Graph& graph);
 /// Replaces chains of operators by the fused operator whose decomposition they are.
 Graph fuse(const Graph& graph);
-/// Likewise by those operators alone that are elementwise, such as an activation that is spelled out; dead code remains.
+/// Likewise by those operators alone that are elementwise, such as an activation that is spelled out, and norms that are; dead code remains.
 Graph fuse_elementwise(const Graph& graph);
 /// Where images (N, C, 1, L) become (N, C, L) and back, what lies between is computed on images, by the operators' `with_unit_axis` rule,
 /// and the views go: layouts and chains are of images.

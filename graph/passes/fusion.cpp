@@ -73,8 +73,9 @@ std::vector<Pattern> all_patterns(bool elementwise_alone = false) {
   }
   for (const ops::Spelling& spelling : ops::spellings()) {
     const ops::Operator& op = ops::registry().find(spelling.op);
-    if (elementwise_alone && !op.elementwise) continue;
-    patterns.push_back(trace(op, &spelling, types_of(op.samples().at(0)), spelling.attributes));
+    if (elementwise_alone && !op.elementwise && !spelling.call) continue;
+    const std::vector<TensorType> types = spelling.inputs.empty() ? types_of(op.samples().at(0)) : spelling.inputs;
+    patterns.push_back(trace(op, &spelling, types, spelling.attributes));
   }
   std::stable_sort(patterns.begin(), patterns.end(), [](const Pattern& a, const Pattern& b) { return a.operations > b.operations; });
   return patterns;
@@ -218,6 +219,13 @@ std::optional<Obstacle> read_from_outside(const Pattern& pattern, const MatchedV
   return std::nullopt;
 }
 
+bool calls_otherwise(const Pattern& pattern) { return pattern.spelling != nullptr && pattern.spelling->call; }
+
+Value emitted(Graph& target, const Pattern& pattern, const Values& inputs, const ops::Attributes& attributes) {
+  if (calls_otherwise(pattern)) return pattern.spelling->call(target, inputs, attributes).at(0);
+  return target.emit(*pattern.op, inputs, attributes).at(0);
+}
+
 /// What the operators alone have matched, checked with the attributes that follow from it.
 Match checked(const Pattern& pattern, const Graph& graph, int root, const std::vector<int>& uses, const MatchedValues& values) {
   Match match{pattern.op, {}, {}, {}, read_from_outside(pattern, values, graph, uses)};
@@ -243,7 +251,7 @@ Match checked(const Pattern& pattern, const Graph& graph, int root, const std::v
   }
   match.attributes = *attributes;
   try {
-    pattern.op->infer_types(types, match.attributes);
+    if (!calls_otherwise(pattern)) pattern.op->infer_types(types, match.attributes);
     const Pattern spelled = trace(*pattern.op, pattern.spelling, types, match.attributes);
     Matcher exact(spelled, graph, Matcher::Mode::exact);
     bool reordered = false;
@@ -300,7 +308,7 @@ Graph fuse_by(const std::vector<Pattern>& patterns, const Graph& graph, std::vec
       FusionAttempt attempt{pattern.op, pattern.operations, node.outputs[0], match.nodes};
       if (!match.obstacle) {
         nearest = std::move(attempt);
-        rewriter.map(node.outputs[0], rewriter.target().emit(*match.op, rewriter(match.inputs), match.attributes)[0]);
+        rewriter.map(node.outputs[0], emitted(rewriter.target(), pattern, rewriter(match.inputs), match.attributes));
         break;
       }
       attempt.blocker = match.obstacle->node;

@@ -11,7 +11,9 @@ namespace frit::ops {
 struct Spelling {
   std::string op;
   Attributes attributes;
-  DecomposeRule rule;
+  DecomposeRule rule;                   ///< throws ErrorKind::argument for inputs of other types than it is for
+  std::vector<TensorType> inputs = {};  ///< an example; missing: those of the operator's first sample
+  DecomposeRule call = {};              ///< the call, where the operator takes its inputs in other shapes; missing: of these inputs
 };
 
 /// All that there are; operators add their own when they are registered.

@@ -107,6 +107,39 @@ TEST(Fusion, FindsGeluInEachOfItsSpellings) {
   }
 }
 
+/// Channels normalised as people's modules spell it, with a number for each channel to multiply by and one to add, in some shape.
+Graph normalised_channels(const std::function<Value(Value, Value)>& quotient, const Shape& parameters, double eps = 1e-6) {
+  Graph graph;
+  const auto varied = [](const Tensor& tensor, std::uint64_t seed) { fill_normal(tensor, 1, 0.5, seed, 0); };
+  const Value x = graph.input("x", {2, 3, 14, 14}, DType::f64) * graph.variable("scale", {DType::f64, {3, 1, 1}}, varied, true);
+  const Value centred = x - mean(x, 1, true), variance = mean(square(centred), 1, true);
+  const auto variable = [&](const char* name) { return graph.variable(name, {DType::f64, parameters}, varied, true); };
+  graph.output("y", quotient(centred, variance + eps) * variable("weight") + variable("bias"));
+  return graph;
+}
+
+TEST(Fusion, FindsLayerNormsOfChannels) {
+  const std::function<Value(Value, Value)> quotients[] = {[](Value x, Value v) { return x / sqrt(v); },
+                                                          [](Value x, Value v) { return x * rsqrt(v); }};
+  for (const auto& quotient : quotients) {
+    for (const Shape& shape : {Shape{3, 1, 1}, Shape{1, 3, 1, 1}}) {
+      const Graph graph = normalised_channels(quotient, shape), fused = graph::fuse(graph);
+      EXPECT_EQ(count(fused, "layer_norm"), 1u) << graph::to_text(fused);
+      EXPECT_EQ(count(fused, "mean"), 0u);
+      expect_equal_results(graph, fused);
+      const Graph halves = graph::remove_dead_code(graph::lower_precision(normalised_channels(quotient, shape), DType::f16));
+      EXPECT_EQ(count(halves, "layer_norm"), 1u) << graph::to_text(halves);
+    }
+    EXPECT_EQ(count(graph::fuse(normalised_channels(quotient, {3, 1, 1}, 0.1)), "layer_norm"), 0u);
+    for (const Shape& shape : {Shape{14, 1}, Shape{}}) {  // are no numbers for channels: what follows the quotient stays as it is
+      const Graph graph = normalised_channels(quotient, shape), fused = graph::fuse(graph);
+      EXPECT_EQ(count(fused, "layer_norm"), 1u);
+      EXPECT_EQ(count(fused, "add"), 1u) << graph::to_text(fused);
+      expect_equal_results(graph, fused);
+    }
+  }
+}
+
 TEST(Fusion, LeavesWhatIsNotQuiteSuchAFunction) {
   const auto read_twice = [](Value x) {
     const Value gate = sigmoid(x);
