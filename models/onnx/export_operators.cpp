@@ -101,10 +101,29 @@ std::string slice(const Operation& o) {
   return o.out.add("Slice", {o.input(0), one("begin"), one("end"), one("axis"), one("step")});
 }
 
+/// Circular padding, which Pad has from opset 19 on.
+std::string wrapped(const Operation& o, const Sizes& before, const Sizes& after) {
+  std::string x = o.input(0);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const auto axis = static_cast<std::int64_t>(i);
+    const auto part = [&](std::int64_t begin, std::int64_t end) {
+      return o.out.add("Slice", {x, o.out.integers({begin}), o.out.integers({end}), o.out.integers({axis})});
+    };
+    Names parts = {x};
+    if (before[i] > 0) parts.insert(parts.begin(), part(-before[i], INT64_MAX));
+    if (after[i] > 0) parts.push_back(part(0, after[i]));
+    if (parts.size() > 1) x = o.out.add("Concat", parts, {{"axis", axis}});
+  }
+  return x;
+}
+
 std::string pad(const Operation& o) {
-  Sizes pads = o.list("before");
-  const Sizes after = o.list("after");
+  const Sizes before = o.list("before"), after = o.list("after");
+  const std::string mode = o.text("mode");
+  if (mode == "circular") return wrapped(o, before, after);
+  Sizes pads = before;
   pads.insert(pads.end(), after.begin(), after.end());
+  if (mode != "constant") return o.out.add("Pad", {o.input(0), o.out.integers(pads)}, {{"mode", mode == "reflect" ? mode : "edge"}});
   return o.out.add("Pad", {o.input(0), o.out.integers(pads), o.out.number(o.real("value"), o.type().dtype)});
 }
 

@@ -9,7 +9,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/core/strided_loop.h"
-#include "frit/core/tensor.h"
+#include "frit/ops/operator/memory_order.h"
 
 namespace frit::ops {
 
@@ -30,18 +30,6 @@ namespace elementwise {
 /// Elements of a vector access for the largest of some element types.
 template <class... T>
 inline constexpr int width_for = std::min(16 / static_cast<int>(std::max({sizeof(T)...})), 8);
-
-/// A dense tensor's axes, the innermost last: as they are, or with the channel axis moved there.
-inline Dims memory_order(const Tensor& tensor) {
-  Dims axes;
-  for (int axis = 0; axis < tensor.rank(); ++axis) axes.push_back(axis);
-  if (!tensor.is_contiguous()) {
-    FRIT_CHECK(tensor.is_contiguous(Layout::channels_last));
-    axes.erase(1);
-    axes.push_back(1);
-  }
-  return axes;
-}
 
 /// Whether vectors of `width` elements may begin at the first element.
 inline bool fits_vectors(const Tensor& tensor, int width) {
@@ -231,7 +219,7 @@ void map_views(cudaStream_t stream, const Tensor& output, const std::array<Tenso
 template <class Out, class... In, class Function>
 void map_elements(cudaStream_t stream, const Tensor& output, std::span<const Tensor> inputs, const Function& function) {
   FRIT_CHECK(inputs.size() >= sizeof...(In));
-  const Dims axes = elementwise::memory_order(output);
+  const Dims axes = memory_order(output);
   std::array<Tensor, sizeof...(In)> operands;
   for (std::size_t k = 0; k < operands.size(); ++k) operands[k] = inputs[k].expand(output.shape()).permute(axes);
   elementwise::map_views<Out, In...>(stream, output.permute(axes), operands, function, std::index_sequence_for<In...>{});

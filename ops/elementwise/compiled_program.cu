@@ -316,7 +316,7 @@ bool run_compiled(const KernelContext& call) {
   const auto is_known = [](const Tensor& tensor) { return is_floating(tensor.dtype()) || tensor.dtype() == DType::u8; };
   if (output.elements() < smallest_compiled || std::none_of(call.inputs.begin(), call.inputs.end(), lies_otherwise)) return false;
   if (!is_known(output) || !std::all_of(call.inputs.begin(), call.inputs.end(), is_known)) return false;
-  const Dims axes = elementwise::memory_order(output);
+  const Dims axes = memory_order(output);
   ElementwiseProgram program;
   program.inputs = static_cast<int>(call.inputs.size());
   program.outputs = {program.inputs};

@@ -298,7 +298,7 @@ struct ProgramCall {
   explicit ProgramCall(const KernelContext& call) : program(call.as<ElementwiseAttributes>().program) {
     for (const Tensor& output : call.outputs) {
       if (output.defined() && !axes) {
-        axes = elementwise::memory_order(output);
+        axes = memory_order(output);
         shape = output.shape();
         device = output.device();
       }

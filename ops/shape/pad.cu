@@ -1,7 +1,10 @@
-// Constant padding.
+// Padding.
 
-#include "frit/ops/cuda/embed.cuh"
+#include <optional>
+
+#include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/shape/padded_axes.h"
 #include "frit/ops/shape/shape_attributes.h"
 
 namespace frit::ops {
@@ -38,56 +41,85 @@ __global__ void __launch_bounds__(cuda::default_threads)
   }
 }
 
-/// Whether elements are added after the rows of the memory and nowhere else.
-bool only_extends_rows(const Tensor& output, const Tensor& input, const PadAttributes& attributes) {
-  if (output.rank() == 0) return false;
-  const Dims order = elementwise::memory_order(output);
-  bool only = input.permute(order).is_contiguous();
+/// The axis of the rows of the memory if a constant is added after these and nowhere else.
+std::optional<int> lengthened_axis(const Tensor& output, const Tensor& input, const PadAttributes& attributes) {
+  if (output.elements() == 0 || output.rank() == 0 || attributes.repeats()) return std::nullopt;
+  const Dims order = memory_order(output);
+  if (!input.permute(order).is_contiguous()) return std::nullopt;
   for (int i = 0; i < order.rank(); ++i) {
     const int axis = static_cast<int>(order[i]);
-    only = only && attributes.before[axis] == 0 && (attributes.after[axis] == 0 || i == order.rank() - 1);
+    const bool grows = attributes.after[axis] > 0;
+    if (attributes.before[axis] > 0 || grows != (i == order.rank() - 1)) return std::nullopt;
   }
-  return only;
+  return static_cast<int>(order[order.rank() - 1]);
 }
 
-/// Some more channels for every pixel, say; false for rows that are no vectors.
-bool extend_short_rows(const KernelContext& call) {
-  const auto& attributes = call.as<PadAttributes>();
+int vector_elements(const Tensor& tensor) { return std::min(8, 16 / static_cast<int>(size_of(tensor.dtype()))); }
+
+/// Some more channels for every pixel, say; none for rows that are no vectors, or halves of one.
+std::optional<int> short_rows_axis(const KernelContext& call) {
+  const Tensor& output = call.outputs[0];
+  const std::optional<int> axis = lengthened_axis(output, call.inputs[0], call.as<PadAttributes>());
+  const std::int64_t width = vector_elements(output);
+  return axis && (output.shape()[*axis] == width || output.shape()[*axis] == width / 2) ? axis : std::nullopt;
+}
+
+void extend_short_rows(const KernelContext& call, int axis) {
   const Tensor &output = call.outputs[0], &input = call.inputs[0];
-  if (output.elements() == 0 || !only_extends_rows(output, input, attributes)) return false;
-  const auto inner = static_cast<int>(elementwise::memory_order(output)[output.rank() - 1]);
-  const std::int64_t row = output.shape()[inner], given = input.shape()[inner], rows = output.elements() / row;
-  return dispatch_all(output.dtype(), [&]<class T>() {
+  const std::int64_t row = output.shape()[axis], given = input.shape()[axis], rows = output.elements() / row;
+  dispatch_all(output.dtype(), [&]<class T>() {
     constexpr int width = elementwise::width_for<T>;
-    if (given == row || (row != width && row != width / 2) || !elementwise::fits_vectors(output, width)) return false;
     const auto launch = [&]<class From>() {
       const auto kernel = row == width ? extend_rows<width, width, T, From> : extend_rows<width, width / 2, T, From>;
       const std::int64_t block_rows = vectors_at_once * cuda::default_threads * width / row;
       const dim3 blocks(static_cast<unsigned>((rows + block_rows - 1) / block_rows)), threads(cuda::default_threads);
-      cuda::launch(kernel, {blocks, threads}, call.stream, output.data<T>(), input.data<From>(), convert<T>(attributes.value),
+      cuda::launch(kernel, {blocks, threads}, call.stream, output.data<T>(), input.data<From>(), convert<T>(call.as<PadAttributes>().value),
                    static_cast<int>(given), rows);
     };
     if constexpr (is_half_type<T>) {
-      if (input.dtype() == DType::f32) {
-        launch.template operator()<float>();
-        return true;
-      }
+      if (input.dtype() == DType::f32) return launch.template operator()<float>();
     }
     launch.template operator()<T>();
-    return true;
   });
 }
 
-void run_cuda_pad(const KernelContext& call) {
-  if (extend_short_rows(call)) return;
+PaddedAxes axes_of(const KernelContext& call) {
   const auto& attributes = call.as<PadAttributes>();
-  const Dims step = Dims::filled(call.outputs[0].rank(), 1);
-  embed(call.stream, call.outputs[0], call.inputs[0], attributes.before, step, attributes.value);
+  const Tensor &output = call.outputs[0], &input = call.inputs[0];
+  if (attributes.repeats()) return repeated_margins(output, input, attributes.before, attributes.mode, /*backward=*/false);
+  return constant_margins(output, input, attributes.before, Dims::filled(output.rank(), 1));
+}
+
+PaddedAxes backward_axes_of(const KernelContext& call) {
+  const auto& attributes = call.as<PadBackwardAttributes>();
+  return repeated_margins(call.outputs[0], call.inputs[0], attributes.before, attributes.mode, /*backward=*/true);
+}
+
+void run_cuda_pad(const KernelContext& call) {
+  const Tensor& output = call.outputs[0];
+  const std::optional<int> rows = short_rows_axis(call);
+  if (rows && elementwise::fits_vectors(output, vector_elements(output))) return extend_short_rows(call, *rows);
+  pad_on_gpu(call.stream, output, call.inputs[0], axes_of(call), call.as<PadAttributes>().value);
+}
+
+Kernel kernel(KernelFunction run, std::function<std::string(const KernelContext&)> describe) {
+  return {.run = std::move(run),
+          .strided = true,
+          .halves = true,
+          .any_layout_inputs = {0},
+          .any_layout_outputs = {0},
+          .describe = std::move(describe)};
 }
 
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(pad) {
-  registry.add_cuda("pad", {.run = run_cuda_pad, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
+  registry.add_cuda("pad", kernel(run_cuda_pad, [](const KernelContext& call) {
+                      return short_rows_axis(call) ? "short rows, several by a thread" : describe_padding(call.outputs[0], axes_of(call));
+                    }));
+  registry.add_cuda(
+      "pad_backward",
+      kernel([](const KernelContext& call) { pad_on_gpu(call.stream, call.outputs[0], call.inputs[0], backward_axes_of(call), 0); },
+             [](const KernelContext& call) { return describe_padding(call.outputs[0], backward_axes_of(call)); }));
 }

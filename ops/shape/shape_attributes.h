@@ -44,11 +44,24 @@ struct PadAttributes {
   Dims before, after;  ///< elements added at each axis's ends
   double value = 0;
   std::optional<DType> dtype = {};  ///< a half that float32 is stored as; none: the input's
+  std::string mode = "constant";    ///< or "reflect", "replicate", "circular" (see PaddingMode)
   void fields(FieldVisitor& v) {
     v.field("before", before);
     v.field("after", after);
     v.field("value", value);
     v.field("dtype", dtype);
+    v.field("mode", mode);
+  }
+  bool repeats() const { return mode != "constant"; }  ///< what is padded with lies inside
+};
+
+struct PadBackwardAttributes {
+  Dims before, after;
+  std::string mode = "reflect";  ///< of the padding, but constant
+  void fields(FieldVisitor& v) {
+    v.field("before", before);
+    v.field("after", after);
+    v.field("mode", mode);
   }
 };
 

@@ -40,6 +40,10 @@ inline Value concatenate(std::initializer_list<Value> parts, std::int64_t axis) 
 }
 /// Constant padding: before[i] and after[i] elements of `value` on axis i. No negative sizes.
 Value pad(Value x, const Dims& before, const Dims& after, double value = 0);
+enum class PaddingMode { zeros, reflect, replicate, circular };
+/// Padding by what lies inside: mirrored about the outermost elements, which are not repeated; the outermost elements; or the other end. No
+/// more than the axis has for that: size - 1 elements if mirrored, `size` if circular. No negative sizes.
+Value pad(Value x, const Dims& before, const Dims& after, PaddingMode mode);
 Value expand(Value x, const Shape& shape);                 ///< NumPy broadcasting; -1 keeps a size
 Value expand(Value x, std::initializer_list<Size> sizes);  ///< operator "expand_to_sizes" where a size is a value's
 Value cast(Value x, DType dtype);
@@ -58,10 +62,5 @@ Value pixel_shuffle(Value x, std::int64_t factor);
 /// The reverse: (N, C, H r, W r) to (N, C r r, H, W).
 Value pixel_unshuffle(Value x, std::int64_t factor);
 Value roll(Value x, std::int64_t shift, std::int64_t axis);  ///< element i moves to i + shift, those beyond the end to the beginning
-
-enum class PaddingMode { zeros, reflect, replicate, circular };
-/// Padding by what lies inside: mirrored about the outermost elements, which are not repeated; the outermost elements; or the other end. No
-/// more than the axis has for that: size - 1 elements if mirrored, `size` if circular. No negative sizes.
-Value pad(Value x, const Dims& before, const Dims& after, PaddingMode mode);
 
 }  // namespace frit

@@ -97,6 +97,10 @@ std::vector<Sample> slice_backward_samples() {
       {.inputs = {Shape{3}}, .attributes = SliceBackwardAttributes{0, 2, 1, 7}},
       {.inputs = {Shape{2, 2, 3}}, .attributes = SliceBackwardAttributes{1, 1, 3, 7}},
       {.inputs = {Shape{3, 5}}, .attributes = SliceBackwardAttributes{-1, 0, 1, 5}},
+      {.inputs = {Shape{2, 8, 3, 4}}, .attributes = SliceBackwardAttributes{2, 1, 1, 6}},
+      {.inputs = {Shape{2, 8, 3, 5}}, .attributes = SliceBackwardAttributes{1, 8, 1, 24}},
+      {.inputs = {Shape{1, 3, 4, 27}}, .attributes = SliceBackwardAttributes{3, 3, 1, 33}},
+      {.inputs = {Shape{2, 8, 3, 4}}, .attributes = SliceBackwardAttributes{3, 1, 2, 9}},
       {.inputs = {Shape{0, 2}}, .attributes = SliceBackwardAttributes{0, 5, 1, 5}},
   };
 }

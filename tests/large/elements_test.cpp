@@ -106,6 +106,11 @@ std::vector<RowCase> row_cases() {
        [](Value x) {
          return pad(x, {0, 0, 1, 1}, {0, 0, 1, 1});
        }},
+      {"pad by reflection",
+       {16, 16, 64, 64},
+       [](Value x) {
+         return pad(x, {0, 0, 1, 1}, {0, 0, 2, 1}, PaddingMode::reflect);
+       }},
       {"slice", {16, 16, 64, 64}, [](Value x) { return slice(x, 3, 1, 63, 2); }},
       {"concatenate",
        {16, 16, 64, 64},

@@ -125,6 +125,19 @@ TEST(OnnxExportOf, ValuesArePutAndTakenAlongAxes) {
   }
 }
 
+TEST(OnnxExportOf, PaddingIsForAnyBatch) {
+  for (const PaddingMode mode : {PaddingMode::zeros, PaddingMode::reflect, PaddingMode::replicate, PaddingMode::circular}) {
+    SCOPED_TRACE(static_cast<int>(mode));
+    const auto graph = [&](std::int64_t batch) {
+      Graph made;
+      made.output("output", pad(made.input("input", {batch, 3, 4, 5}), {0, 0, 2, 0}, {0, 1, 3, 4}, mode));
+      return made;
+    };
+    const std::string model = to_onnx(graph(2), State());
+    for (const std::int64_t batch : {2, 5}) expect_export(model, graph(batch), std::make_shared<State>(), noise({batch, 3, 4, 5}));
+  }
+}
+
 TEST(OnnxExportOf, ResizingIsForAnyBatch) {
   const std::vector<ResizeOptions> all = {
       {.size = {7, 3}},

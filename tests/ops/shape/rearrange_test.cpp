@@ -2,6 +2,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/resize.h"
+#include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 #include "ops/elementwise/evaluation.h"
 
@@ -69,6 +70,31 @@ TEST(PaddingModes, RefuseMoreThanTheAxisHas) {
               pad(x, {1}, {0, 0}, PaddingMode::reflect);
             }),
             "pad: expected 2 sizes before and after, got 1 and 2 (input 2x3)");
+  EXPECT_EQ(message_of([&] {
+              ops::emit_one("pad", {x}, ops::PadAttributes{{0, 1}, {0, 0}, 0, {}, "mirror"});
+            }),
+            "pad: mode must be constant, reflect, replicate or circular, got \"mirror\"");
+}
+
+TEST(PaddingModes, PadNothingWithoutAnOperator) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 3});
+  EXPECT_EQ(pad(x, {0, 0}, {0, 0}, PaddingMode::reflect), x);
+}
+
+TEST(PaddingModes, GradientsHaveTheMarginsThatPaddingMade) {
+  Graph graph;
+  const Value x = graph.input("x", {2, 5});
+  const auto backward = [&](const Dims& before, const Dims& after, const char* mode) {
+    return message_of([&] { ops::emit_one("pad_backward", {x}, ops::PadBackwardAttributes{before, after, mode}); });
+  };
+  EXPECT_EQ(backward({0, 2}, {0, 1}, "reflect"), "pad_backward: axis 1 of 5 has no margins of 2 before and 1 after (gradient 2x5)");
+  EXPECT_EQ(backward({0, 3}, {0, 2}, "replicate"), "pad_backward: axis 1 of 5 has no margins of 3 before and 2 after (gradient 2x5)");
+  EXPECT_EQ(backward({0, -1}, {0, 0}, "circular"), "pad_backward: axis 1 of 5 has no margins of -1 before and 0 after (gradient 2x5)");
+  EXPECT_EQ(backward({0, INT64_MAX}, {0, INT64_MAX}, "replicate"),
+            "pad_backward: axis 1 of 5 has no margins of 9223372036854775807 before and 9223372036854775807 after (gradient 2x5)");
+  EXPECT_EQ(backward({1}, {0, 0}, "reflect"), "pad_backward: expected 2 sizes before and after, got 1 and 2 (input 2x5)");
+  EXPECT_EQ(backward({0, 0}, {0, 0}, "constant"), "pad_backward: mode must be reflect, replicate or circular, got \"constant\"");
 }
 
 TEST(Rearrange, GradientsAgreeWithDifferences) {

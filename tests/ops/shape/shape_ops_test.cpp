@@ -84,6 +84,19 @@ TEST(Pad, SurroundsWithAConstant) {
   EXPECT_EQ(message_of([&] { pad(x, {INT64_MAX, 0}, {0, 0}); }), "pad: axis 0 would be longer than 2^63 - 1");
 }
 
+TEST(Pad, RepeatsWhatLiesInside) {
+  const auto reflected = [](Value x) { return pad(x, {1, 2}, {0, 1}, PaddingMode::reflect); };
+  EXPECT_EQ(output_of(reflected), (std::vector<double>{6, 5, 4, 5, 6, 5, 3, 2, 1, 2, 3, 2, 6, 5, 4, 5, 6, 5}));
+  EXPECT_EQ(gradient_of(reflected), (std::vector<double>{1, 3, 2, 2, 6, 4}));
+  const auto replicated = [](Value x) { return pad(x, {0, 1}, {1, 2}, PaddingMode::replicate); };
+  EXPECT_EQ(output_of(replicated), (std::vector<double>{1, 1, 2, 3, 3, 3, 4, 4, 5, 6, 6, 6, 4, 4, 5, 6, 6, 6}));
+  EXPECT_EQ(gradient_of(replicated), (std::vector<double>{2, 1, 3, 4, 2, 6}));
+  const auto wrapped = [](Value x) { return pad(x, {0, 2}, {2, 3}, PaddingMode::circular); };
+  EXPECT_EQ(output_of(wrapped),
+            (std::vector<double>{2, 3, 1, 2, 3, 1, 2, 3, 5, 6, 4, 5, 6, 4, 5, 6, 2, 3, 1, 2, 3, 1, 2, 3, 5, 6, 4, 5, 6, 4, 5, 6}));
+  EXPECT_EQ(gradient_of(wrapped), (std::vector<double>{4, 6, 6, 4, 6, 6}));
+}
+
 TEST(Expand, RepeatsAxesOfSizeOne) {
   const Tensor column = Tensor::from<double>({7, 8}, {2, 1});
   const auto expanded = [](Value x) { return expand(x, {2, -1, 3}); };
