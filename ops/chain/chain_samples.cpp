@@ -180,6 +180,20 @@ void add_images(std::vector<Sample>& result) {
         {image, image, image, statistics(c), statistics(c), image, Shape(both), Shape(channels)},
         "y0 = multiply(x0, x2); y1 = add(y0, x1); y2 = maximum(y1, x3); return y2");
   }
+  // Of which a device's threads share the rows, or have several pixels at once.
+  const auto add_large = [&](auto&&... arguments) {
+    add(arguments...);
+    result.back().smooth = false;  // differences for each of their elements would take long
+  };
+  const Shape rows{5, 16, 13, 11}, pixels{3, 32, 9, 7};
+  add_large(scaled, "batch_norm_backward", BatchNormAttributes{},
+            std::vector<SampleInput>{rows, Shape{5, 16, 1, 1}, rows, rows, statistics(16), statistics(16), Shape{16}});
+  add_large(swished, "group_norm_backward", GroupNormAttributes{.num_groups = 2},
+            std::vector<SampleInput>{Shape{1, 16, 31, 25}, Shape{1, 16, 31, 25}, Shape{1, 16, 31, 25}, statistics(2), statistics(2), Shape{16}});
+  for (const char* const name : {"logsumexp", "sum", "mean"}) {
+    add_large(scaled, name, ReductionAttributes{{1}, true}, std::vector<SampleInput>{pixels, Shape{3, 32, 1, 1}, pixels});
+  }
+  add_large(moved, "max", AxisReductionAttributes{1, true}, std::vector<SampleInput>{{pixels, Fill::distinct}, {Shape{}, Fill::zeros}});
 }
 
 /// Those around the operator, with the one that several processes compute in its place.

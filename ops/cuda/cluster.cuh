@@ -4,13 +4,12 @@
 
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/cuda/cluster_barrier.cuh"
 
 namespace frit::cuda {
 
 // Thread-block clusters, of compute capability 9.0: blocks that run at the same time, can write into each other's shared memory, and whose
 // shared memory the copy engine fills. The device functions do nothing for older architectures, where no such kernel is ever launched.
-
-inline constexpr int most_cluster_blocks = 8;
 
 namespace detail {
 
@@ -58,16 +57,19 @@ void launch_clusters(void (*kernel)(Parameters...), const LaunchShape& shape, in
   FRIT_CUDA_CALL(cudaLaunchKernelEx(&launch.config, kernel, std::forward<Arguments>(arguments)...));
 }
 
-/// By all threads of all blocks of the cluster: what was written before `arrive` is seen after `wait`, when all blocks are running.
-__device__ inline void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-#endif
-}
-__device__ inline void cluster_wait() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
+/// A kernel that has no dynamic shared memory, with pointers to its arguments as cudaLaunchKernel takes them, in clusters if `blocks` is above
+/// 1. The caches keep their memory.
+inline void launch_clusters(const void* kernel, const LaunchShape& shape, int blocks, cudaStream_t stream, const void* const* arguments) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = blocks > 1 ? 1 : 0;
+  FRIT_CUDA_CALL(cudaLaunchKernelExC(&config, kernel, const_cast<void**>(arguments)));
 }
 
 /// In shared memory: counts the bytes that were announced and have come, by the copy engine or from the cluster's other blocks. Its phases

@@ -4,6 +4,7 @@
 
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/cuda/cluster_barrier.cuh"
 #include "frit/ops/cuda/computed.cuh"
 
 namespace frit::ops {
@@ -28,9 +29,12 @@ struct ColumnSplit {
   static constexpr std::int64_t most_thread_rows = 64;
   /// Blocks of sums that a device holds at a time, and of others, which have nothing to hand on.
   static constexpr std::int64_t resident_blocks = 132 * 3, passing_blocks = 132 * 16;
+  /// Columns of a block in a cluster: few, as their sums are exchanged in shared memory.
+  static constexpr int most_cluster_columns = 32;
 
   std::int64_t rows, columns, matrices, chunks, column_blocks, chunk_rows;
   int width, lanes, step;  ///< `step` rows at once
+  int cluster = 1;         ///< blocks next to each other that have the chunks of the same columns
 
   ColumnSplit(const Columns& g, int width_, std::int64_t blocks_at_a_time = resident_blocks, std::int64_t lanes_at_most = most_lanes)
       : rows(g.rows), columns(g.columns), matrices(g.matrices), width(width_) {
@@ -45,6 +49,12 @@ struct ColumnSplit {
     const std::int64_t at_a_time = std::max<std::int64_t>(1, blocks_at_a_time / others);
     const std::int64_t times = ceil_divide(rows, most_thread_rows * step * at_a_time);
     chunks = std::max<std::int64_t>(1, std::min(times * at_a_time, ceil_divide(rows, least_thread_rows * step)));
+    chunk_rows = ceil_divide(rows, chunks);
+  }
+
+  /// All rows are shared by the blocks of a cluster.
+  void share_rows(int blocks) {
+    chunks = cluster = blocks;
     chunk_rows = ceil_divide(rows, chunks);
   }
 
@@ -70,13 +80,13 @@ struct ColumnIterator {
 
   __device__ explicit ColumnIterator(const ColumnSplit& split) {
     const auto columns_of = static_cast<unsigned>(split.column_blocks), matrices_of = static_cast<unsigned>(split.matrices);
-    const unsigned rest = blockIdx.x / columns_of;
-    chunk = static_cast<int>(rest / matrices_of);
+    const auto cluster = static_cast<unsigned>(split.cluster), block = blockIdx.x / cluster, rest = block / columns_of;
+    chunk = static_cast<int>(rest / matrices_of * cluster + blockIdx.x % cluster);
     matrix = static_cast<int>(rest % matrices_of);
     lane = static_cast<int>(threadIdx.x) % split.lanes;
     strip = static_cast<int>(threadIdx.x) / split.lanes;
     step = split.step;
-    column = (static_cast<int>(blockIdx.x % columns_of) * split.lanes + lane) * split.width;
+    column = (static_cast<int>(block % columns_of) * split.lanes + lane) * split.width;
     row = chunk * split.chunk_rows + strip;
     end = min(split.rows, (chunk + 1) * split.chunk_rows);
     inside = column < split.columns && strip < step;
@@ -183,6 +193,42 @@ struct ColumnTotal {
     valid = part == 0 && has_column;
   }
 };
+
+/// By all threads, where split.cluster blocks have the chunks of the same columns: the totals of all chunks, added in their order, where
+/// `found` is valid. leave_cluster() follows before the block ends: the others read its totals. Deterministic.
+template <class Terms>
+__device__ typename Terms::Total total_of_cluster(const ColumnTotal<Terms>& found, const ColumnSplit& split) {
+  using Total = typename Terms::Total;
+  if (split.cluster == 1) return found.total;
+  static_assert(sizeof(Total) % sizeof(double) == 0, "exchanged as doubles");
+  constexpr int numbers = sizeof(Total) / sizeof(double);
+  __shared__ Total exchanged[ColumnSplit::most_cluster_columns];
+  if (found.valid) exchanged[threadIdx.x] = found.total;
+  cuda::cluster_arrive();
+  cuda::cluster_wait();
+  Total total{};
+  if (found.valid) {
+    Total parts[cuda::most_cluster_blocks];
+#pragma unroll
+    for (int block = 0; block < cuda::most_cluster_blocks; ++block) {
+      if (block >= split.cluster) continue;
+      const auto* const from = reinterpret_cast<const double*>(exchanged + threadIdx.x);
+      auto* const to = reinterpret_cast<double*>(parts + block);
+#pragma unroll
+      for (int i = 0; i < numbers; ++i) to[i] = cuda::load_of_block(from + i, block);
+    }
+    total = parts[0];
+#pragma unroll
+    for (int block = 1; block < cuda::most_cluster_blocks; ++block) {
+      if (block < split.cluster) total = total + parts[block];
+    }
+  }
+  cuda::cluster_arrive();
+  return total;
+}
+__device__ inline void leave_cluster(const ColumnSplit& split) {
+  if (split.cluster > 1) cuda::cluster_wait();
+}
 
 /// Writes a total a chunk and column, or, where `partial` is null, calls terms.finish(place, total) for each place (matrix, column).
 /// Deterministic.

@@ -93,9 +93,15 @@ LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool a
       cut.workers *= 2;
     }
   }
+  if (along_lines) {  // a warp shares a line before lines are cut
+    while (cut.workers < cuda::warp_size && teams * cut.workers < enough_threads && count >= cut.workers * batch_size * 2) cut.workers *= 2;
+  }
   const std::int64_t step = cut.workers * batch_size;
   const std::int64_t groups = std::max<std::int64_t>(1, ceil_divide(teams, threads / cut.workers));
-  const std::int64_t wanted = std::clamp<std::int64_t>(enough_blocks / groups, 1, std::max<std::int64_t>(1, count / (step * 2)));
+  // Parts of short lines would cost more, as their states pass through memory, than they bring where most of a device is busy.
+  constexpr std::int64_t short_line = cuda::warp_size * batch_size * batches_at_once * 2;
+  const bool whole = along_lines && count <= short_line && groups >= enough_blocks / 8;
+  const std::int64_t wanted = whole ? 1 : std::clamp<std::int64_t>(enough_blocks / groups, 1, std::max<std::int64_t>(1, count / (step * 2)));
   cut.segment_length = ceil_divide(ceil_divide(count, wanted), step) * step;
   cut.segments = cut.segment_length == 0 ? 1 : ceil_divide(count, cut.segment_length);
   return cut;

@@ -130,9 +130,9 @@ Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
   return {.inputs = {input, channels, channels, channels, {channels, Fill::positive}}, .attributes = attributes};
 }
 
-/// More than a block of a device takes at once.
-Sample many_pixels() {
-  Sample result = sample({2, 8, 65, 65});
+/// More than a block of a device takes at once, or than a cluster of blocks.
+Sample many_pixels(const Shape& image) {
+  Sample result = sample(image);
   result.smooth = false;  // differences for each of its elements would take long
   return result;
 }
@@ -147,7 +147,8 @@ std::vector<Sample> samples() {
           sample({2, 8, 5, 7}),
           sample({3, 24, 1, 2}, {.momentum = 0.3}),
           sample({1, 520, 1, 3, 1}),
-          many_pixels(),
+          many_pixels({2, 8, 65, 65}),
+          many_pixels({1, 2, 257, 257}),
           sample({0, 2, 3}),
           sample({2, 3, 2, 2}, {.training = false}),
           sample({2, 16, 3, 2}, {.training = false}),

@@ -177,7 +177,7 @@ __device__ void write_column_gradients(const Sink& sink, const Source& gradient,
 template <class T, class C, int width, class Source = stages::Stored<T>>
 using WholeColumnGradients = ColumnGradients<T, C, width, /*by_row=*/false, /*rows_at_once=*/4, Source>;
 
-/// A block for all columns of some slices: reads g and x twice, the second time from a cache, and writes dx once and the sums of columns,
+/// A block, or a cluster that shares the rows, for all columns of some slices: reads g and x twice, the second time from a cache, and writes dx once and the sums of columns,
 /// not weighted: as they are, or as the parameters' gradients where a column is a channel. dx may lie on g. Deterministic.
 template <class C, int width, class Sink, class Source, class T>
 __device__ void write_whole_column_gradients(const Sink& sink, SumPair* partial /* (matrices, columns), or null */,
@@ -189,13 +189,14 @@ __device__ void write_whole_column_gradients(const Sink& sink, SumPair* partial 
   const ColumnIterator it(split);
   {
     const ColumnTotal<WholeColumnGradients<T, C, width, Source>> found(terms, it, split);
+    const SumPair total = total_of_cluster(found, split);
     if (found.valid) {
       const double w = norm.channel_weight(found.column);
-      column_sums[threadIdx.x] = {w * found.total.first, w * found.total.second};
-      if (partial != nullptr) {
-        partial[it.matrix * split.columns + found.column] = found.total;
-      } else {
-        parameters(found.column, found.total);
+      column_sums[threadIdx.x] = {w * total.first, w * total.second};
+      if (it.chunk == 0 && partial != nullptr) {
+        partial[it.matrix * split.columns + found.column] = total;
+      } else if (it.chunk == 0) {
+        parameters(found.column, total);
       }
     }
   }
@@ -212,6 +213,7 @@ __device__ void write_whole_column_gradients(const Sink& sink, SumPair* partial 
                          means + (column - first) / static_cast<int>(norm.g.group));
   });
   if (it.inside) write_columns(sink, terms.gradient, norm, own, true, it, split);
+  leave_cluster(split);
 }
 
 }  // namespace frit::ops

@@ -3,6 +3,8 @@
 #include <numeric>
 #include <optional>
 
+#include "frit/core/cuda/device.h"
+#include "frit/core/cuda/runtime.h"
 #include "frit/ops/norm/columns.cuh"
 #include "frit/ops/norm/norm_core.h"
 
@@ -22,18 +24,46 @@ inline std::optional<ColumnGeometry> column_geometry(const NormGeometry& g, Layo
   return std::nullopt;
 }
 
-/// A split for one launch, in which a block has all rows of the columns of some slices, and passes over them a second time as they mostly
-/// lie in a cache; none where these are too many for that.
-inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int width, std::size_t element_size) {
-  constexpr std::int64_t most_group = 64, most_bytes = 16 << 20, enough_blocks = 132, thread_rows = 32;
-  if (g.columns == 0 || g.group > most_group || g.rows * g.columns * g.matrices * static_cast<std::int64_t>(element_size) > most_bytes)
-    return std::nullopt;
-  std::int64_t lanes = std::lcm<std::int64_t>(g.group, width) / width;
+/// Blocks of a device that may share the rows of columns: those of a cluster, where there are clusters and room for several. Without any
+/// device, those of the kind that frit is made for.
+inline int most_sharing_blocks(const Device& device) {
+  constexpr int enough_multiprocessors = 64;
+  if (cuda::device_count() == 0) return cuda::most_cluster_blocks;
+  const cuda::DeviceProperties& properties = cuda::properties(device.index);
+  return properties.capability >= 90 && properties.multiprocessors >= enough_multiprocessors ? cuda::most_cluster_blocks : 1;
+}
+
+/// A split for one launch, in which a block, or a cluster of at most `most_cluster` of them, has all rows of the columns of some slices, and
+/// passes over them a second time as they mostly lie in a cache; none where these are too many for that. `tensors` of elements of this size
+/// are read.
+inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int width, std::size_t element_size, int tensors,
+                                               int most_cluster) {
+  constexpr std::int64_t most_group = 64, most_bytes = 16 << 20, enough_blocks = 132, few_rows = 2, most_rows = 32;  // rows of a thread
+  constexpr std::size_t sector = 32;
+  const auto bytes = static_cast<std::int64_t>(element_size) * tensors;
+  if (g.columns == 0 || g.group > most_group || g.rows * g.columns * g.matrices * bytes > most_bytes) return std::nullopt;
   const std::int64_t vectors = g.columns / width;
-  const bool sectors = vectors / lanes * g.matrices >= 2 * enough_blocks && vectors % (2 * lanes) == 0;
-  if (sectors && lanes * width * element_size < 32) lanes *= 2;
-  if (vectors % lanes != 0 || lanes > ColumnSplit::most_lanes || g.rows > thread_rows * (ColumnSplit::threads / lanes)) return std::nullopt;
-  return ColumnSplit(g, width, /*blocks_at_a_time=*/1, lanes);
+  const auto blocks_of = [&](std::int64_t lanes) { return vectors / lanes * g.matrices; };
+  const auto step_of = [](std::int64_t lanes) { return ColumnSplit::threads / lanes; };
+  // As many blocks as fill the device, if each has some rows.
+  const auto cluster_of = [&](std::int64_t lanes) {
+    const int most = lanes * width <= ColumnSplit::most_cluster_columns ? most_cluster : 1;
+    int cluster = 1;
+    while (cluster < most && g.rows > few_rows * cluster * step_of(lanes) &&
+           (blocks_of(lanes) * cluster < 2 * enough_blocks || g.rows > most_rows * cluster * step_of(lanes))) {
+      cluster *= 2;
+    }
+    return cluster;
+  };
+  std::int64_t lanes = std::lcm<std::int64_t>(g.group, width) / width;
+  if (vectors % lanes != 0 || lanes > ColumnSplit::most_lanes) return std::nullopt;
+  const bool halves_sectors = static_cast<std::size_t>(lanes * width) * element_size < sector && 2 * lanes <= ColumnSplit::most_lanes;
+  if (halves_sectors && vectors % (2 * lanes) == 0 && blocks_of(2 * lanes) * cluster_of(2 * lanes) >= enough_blocks) lanes *= 2;
+  const int cluster = cluster_of(lanes);
+  if (g.rows > most_rows * cluster * step_of(lanes)) return std::nullopt;
+  ColumnSplit split(g, width, /*blocks_at_a_time=*/1, lanes);
+  split.share_rows(cluster);
+  return split;
 }
 
 }  // namespace frit::ops

@@ -65,8 +65,9 @@ Sample sample(std::vector<SampleInput> inputs, GroupNormAttributes attributes) {
 }
 
 /// Slices that blocks of a device share.
-Sample many_pixels() {
-  Sample result = sample({Shape{1, 4, 91, 93}, Shape{4}, Shape{4}}, {.num_groups = 2});
+Sample many_pixels(const Shape& image, std::int64_t groups) {
+  const Shape channels{image[1]};
+  Sample result = sample({image, channels, channels}, {.num_groups = groups});
   result.smooth = false;  // differences for each of its elements would take long
   return result;
 }
@@ -82,7 +83,8 @@ std::vector<Sample> samples() {
           sample({Shape{2, 16, 3, 7}, Shape{16}, Shape{16}}, {.num_groups = 4}),
           sample({Shape{1, 24, 2, 2, 3}, Shape{24}, Shape{24}}, {.num_groups = 2}),
           sample({Shape{2, 66, 2, 2}, Shape{66}, Shape{66}}, {.num_groups = 1}),
-          many_pixels(),
+          many_pixels({1, 4, 91, 93}, 2),
+          many_pixels({2, 16, 41, 41}, 4),
           sample({Shape{2, 4, 0}, Shape{4}, Shape{4}}, {.num_groups = 2}),
           sample({Shape{0, 4, 3}, Shape{4}, Shape{4}}, {.num_groups = 2})};
 }

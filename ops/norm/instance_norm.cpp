@@ -27,8 +27,9 @@ Sample sample(std::vector<SampleInput> inputs, InstanceNormAttributes attributes
 }
 
 /// Slices that blocks of a device share.
-Sample many_pixels() {
-  Sample result = sample({Shape{1, 2, 131, 127}, Shape{2}, Shape{2}});
+Sample many_pixels(const Shape& image) {
+  const Shape channels{image[1]};
+  Sample result = sample({image, channels, channels});
   result.smooth = false;  // differences for each of its elements would take long
   return result;
 }
@@ -41,7 +42,8 @@ std::vector<Sample> samples() {
           sample({Shape{1, 2, 37}, {Shape{2}, Fill::positive}, Shape{2}}),
           sample({Shape{2, 8, 5, 7}, Shape{8}, Shape{8}}),
           sample({Shape{1, 24, 2, 3, 2}}),
-          many_pixels(),
+          many_pixels({1, 2, 131, 127}),
+          many_pixels({9, 16, 33, 33}),
           sample({Shape{2, 2, 0}, Shape{2}, Shape{2}}),
           sample({Shape{0, 3, 2, 2}, Shape{3}, Shape{3}})};
 }

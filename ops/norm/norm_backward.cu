@@ -1,8 +1,10 @@
 // The gradients of the norms: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g weighted; of weight the sum of g * xhat, of bias that of
 // g.
 
+#include "frit/ops/cuda/cluster.cuh"
 #include "frit/ops/norm/column_gradients.cuh"
 #include "frit/ops/norm/compiled_gradients.cuh"
+#include "frit/ops/norm/finish_gradients.cuh"
 #include "frit/ops/norm/gradients.cuh"
 #include "frit/ops/norm/norm.cuh"
 
@@ -107,52 +109,6 @@ const void* column_kernel(ColumnPass pass) {
   return nullptr;  // the others' sums do not fit shared memory
 }
 
-/// The means over a slice whose sums came in parts, `parts` neighbouring ones of each weight.
-template <class T>
-struct FinishMeans {
-  SumPair* means;    // (slices)
-  const T* weights;  ///< or null
-  NormGeometry g;
-  std::int64_t parts;
-
-  __device__ double weight(std::int64_t slice, std::int64_t p) const {
-    if (weights == nullptr || g.weight_axis == WeightAxis::element) return 1;
-    return convert<double>(weights[g.channel(slice, p / parts)]);
-  }
-  __device__ void operator()(std::int64_t slice, const SumPair& sums) const {
-    const double inverse_count = 1 / static_cast<double>(g.slice_elements());
-    means[slice] = {sums.first * inverse_count, sums.second * inverse_count};
-  }
-};
-
-/// Both, where a slice is a channel.
-template <class T>
-struct FinishChannels {
-  FinishParameters<T> parameters;
-  FinishMeans<T> means;
-
-  __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
-  __device__ void operator()(std::int64_t channel, const SumPair& sums) const {
-    parameters(channel, sums);
-    const double w = means.weight(channel, 0);
-    means(channel, {w * sums.first, w * sums.second});
-  }
-};
-
-/// Of channels of which several processes have parts.
-template <class T>
-struct FinishParts {
-  FinishParameters<T> parameters;
-  double *gradients, *products;  // (channels)
-
-  __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
-  __device__ void operator()(std::int64_t channel, const SumPair& sums) const {
-    parameters(channel, sums);
-    gradients[channel] = sums.first;
-    products[channel] = sums.second;
-  }
-};
-
 /// Their means over all elements of the channels, weighted, one thread a channel.
 template <class T>
 __global__ void combine_means(SumPair* means /* (channels) */, const T* weights /* or null */, ProcessPairs pairs, double inverse_count) {
@@ -217,7 +173,7 @@ struct Backward {
   /// What the first runs of the passes would wait for.
   void prepare() const {
     const int width = compiled->width(*plan.columns);
-    if (shared == nullptr && whole_slices(*plan.columns, width, 2 * sizeof(T))) {
+    if (shared == nullptr && whole_split()) {
       (void)compiled->kernel(ColumnPass::whole, width);
     } else {
       for (const ColumnPass pass : {ColumnPass::sums, ColumnPass::input_gradient}) (void)compiled->kernel(pass, width);
@@ -265,8 +221,7 @@ struct Backward {
     const void* const arguments[] = {&sums_or_means, compiled ? compiled->gradient() : &gradient,   &norm,
                                      &split,         compiled ? compiled->input_gradient() : &sink, &inverse_count,
                                      &finish};
-    const cuda::LaunchShape shape = split.shape();
-    FRIT_CUDA_CALL(cudaLaunchKernel(kernel, shape.grid, shape.block, const_cast<void**>(arguments), 0, call.stream));
+    cuda::launch_clusters(kernel, split.shape(), split.cluster, call.stream, arguments);
   }
 
   void sum_rows() const {
@@ -298,9 +253,12 @@ struct Backward {
   }
 
   /// For all but the sums over samples in one launch, if there are few elements.
+  std::optional<ColumnSplit> whole_split() const {
+    return whole_slices(*plan.columns, width(*plan.columns), sizeof(T), /*tensors=*/2, most_sharing_blocks(call.inputs[1].device()));
+  }
   std::optional<ColumnSplit> split_of_whole_columns() const {
     if (!plan.columns || input_gradient == nullptr || g.slice_elements() == 0 || is_wide()) return std::nullopt;
-    return whole_slices(*plan.columns, width(*plan.columns), 2 * sizeof(T));
+    return whole_split();
   }
   bool run_whole_columns() const {
     const auto split = split_of_whole_columns();
@@ -372,7 +330,9 @@ struct Backward {
   }
 
   const char* schedule(bool fixed) const {
-    if (!fixed && split_of_whole_columns()) return "in one launch, whole columns";
+    if (const auto split = split_of_whole_columns(); split && !fixed) {
+      return split->cluster > 1 ? "in one launch, columns shared by clusters" : "in one launch, whole columns";
+    }
     if (!fixed && plan.rows_are_slices(g)) return "in one launch, slice by slice";
     return plan.columns ? "sums first, of columns" : "sums first, of rows";
   }

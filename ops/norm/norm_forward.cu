@@ -1,5 +1,6 @@
 // The norms forward: (x - mean) * rstd * weight + bias.
 
+#include "frit/ops/cuda/cluster.cuh"
 #include "frit/ops/norm/column_moments.cuh"
 #include "frit/ops/norm/column_plan.cuh"
 
@@ -155,8 +156,8 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
 template <class T, int width>
 using WholeColumnMoments = ColumnMoments<T, width, /*rows_at_once=*/8>;
 
-/// A block for all columns of some slices, which it reads twice, the second time from a cache, and writes once. The output may lie on the
-/// input. Deterministic.
+/// A block, or a cluster that shares the rows, for all columns of some slices, which it reads twice, the second time from a cache, and
+/// writes once. The output may lie on the input: pivots are read before any block writes. Deterministic.
 template <class T, int width>
 __global__ void __launch_bounds__(ColumnSplit::threads)
     normalize_whole_columns(T* output, StatisticsRule<T> rule, WholeColumnMoments<T, width> moments, ColumnSplit split) {
@@ -165,28 +166,33 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
   __shared__ double means[most], rstds[most];  // (slices of the block)
   const ColumnGeometry& g = moments.g;
   const ColumnIterator it(split);
+  const bool writes = it.chunk == 0;
   {
     const ColumnTotal<WholeColumnMoments<T, width>> found(moments, it, split);
-    if (found.valid) column_sums[threadIdx.x] = found.total;
+    const SumPair total = total_of_cluster(found, split);
+    const int thread = static_cast<int>(threadIdx.x), group = static_cast<int>(g.group);
+    if (found.valid) column_sums[thread] = total;
+    if (found.valid && thread % group == 0) means[thread / group] = found.base;
   }
   __syncthreads();
   for_slices(column_sums, g, it, split, [&](int place, int column, const SumPair& sums) {
-    const double pivot = rule.count > 0 ? moments.base(it.matrix, column) : 0;
-    const SliceStatistics found = rule(g.slice(it.matrix, column), sums, pivot, true);
+    const SliceStatistics found = rule(g.slice(it.matrix, column), sums, /*pivot=*/means[place], writes);
     means[place] = found.mean;
     rstds[place] = found.rstd;
   });
   __syncthreads();
-  if (output == nullptr && !rule.coefficients.any()) return;
-  NormCoefficients<Computed<T>> own[width];
-  const int first = it.column - it.lane * width;
-  make_once(own, it, split, [&](int column) {
-    const int place = (column - first) / static_cast<int>(g.group);
-    const auto found = rule.weights.coefficients({means[place], rstds[place]}, g.channel(column));
-    if (g.is_first_of_channel(column)) rule.coefficients.write(it.matrix * rule.channels + g.channel(column), found);
-    return found;
-  });
-  if (it.inside && output != nullptr) write_columns(output, moments.input, own, it, split, moments.aligned);
+  if (output != nullptr || rule.coefficients.any()) {
+    NormCoefficients<Computed<T>> own[width];
+    const int first = it.column - it.lane * width;
+    make_once(own, it, split, [&](int column) {
+      const int place = (column - first) / static_cast<int>(g.group);
+      const auto found = rule.weights.coefficients({means[place], rstds[place]}, g.channel(column));
+      if (writes && g.is_first_of_channel(column)) rule.coefficients.write(it.matrix * rule.channels + g.channel(column), found);
+      return found;
+    });
+    if (it.inside && output != nullptr) write_columns(output, moments.input, own, it, split, moments.aligned);
+  }
+  leave_cluster(split);
 }
 
 /// How the sums of a call's slices are shared out.
@@ -200,15 +206,16 @@ struct ForwardPlan {
   }
 };
 
-enum class ForwardWay { slices, whole_columns, columns, parts };
+enum class ForwardWay { slices, whole_columns, clusters, columns, parts };
 
 template <class T>
-ForwardWay way_of(const ForwardPlan& plan) {
+ForwardWay way_of(const ForwardPlan& plan, const Device& device) {
   if (plan.partial_sums == 0) return ForwardWay::slices;
   if (!plan.columns) return ForwardWay::parts;
   ForwardWay way = ForwardWay::columns;
   dispatch_column_width<T>(*plan.columns, [&]<int width>() {
-    if (whole_slices(*plan.columns, width, sizeof(T))) way = ForwardWay::whole_columns;
+    const auto split = whole_slices(*plan.columns, width, sizeof(T), /*tensors=*/1, most_sharing_blocks(device));
+    if (split) way = split->cluster > 1 ? ForwardWay::clusters : ForwardWay::whole_columns;
   });
   return way;
 }
@@ -283,9 +290,12 @@ struct Forward {
   void run_whole_columns(const ForwardPlan& plan) const {
     const ColumnGeometry& columns = *plan.columns;
     dispatch_column_width<T>(columns, [&]<int width>() {
-      const ColumnSplit split = whole_slices(columns, width, sizeof(T)).value();
-      cuda::launch(normalize_whole_columns<T, width>, split.shape(), call.stream, output, rule,
-                   WholeColumnMoments<T, width>{input, columns, aligned(width).data}, split);
+      const int most_cluster = most_sharing_blocks(call.inputs[0].device());
+      const ColumnSplit split = whole_slices(columns, width, sizeof(T), /*tensors=*/1, most_cluster).value();
+      const WholeColumnMoments<T, width> moments{input, columns, aligned(width).data};
+      const void* const arguments[] = {&output, &rule, &moments, &split};
+      cuda::launch_clusters(reinterpret_cast<const void*>(normalize_whole_columns<T, width>), split.shape(), split.cluster, call.stream,
+                            arguments);
     });
   }
 
@@ -334,9 +344,9 @@ void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, doub
   const ForwardPlan plan(geometry, call.inputs[0].layout());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     Forward<T> forward(call, geometry, eps, running);
-    const ForwardWay way = way_of<T>(plan);
+    const ForwardWay way = way_of<T>(plan, call.inputs[0].device());
     if (way == ForwardWay::slices) return forward.run_slices();
-    if (way == ForwardWay::whole_columns) return forward.run_whole_columns(plan);
+    if (way == ForwardWay::whole_columns || way == ForwardWay::clusters) return forward.run_whole_columns(plan);
     forward.keep_statistics(plan);
     plan.columns ? forward.sum_columns(plan) : forward.sum_parts(plan);
     forward.write(plan);
@@ -370,10 +380,11 @@ void run_cuda_shared_norm(const KernelContext& call, const NormGeometry& geometr
 std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& geometry) {
   ForwardWay way = ForwardWay::slices;
   const ForwardPlan plan(geometry, call.inputs[0].layout());
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() { way = way_of<T>(plan); });
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() { way = way_of<T>(plan, call.inputs[0].device()); });
   switch (way) {
     case ForwardWay::slices: return "in one launch, slice by slice";
     case ForwardWay::whole_columns: return "in one launch, whole columns";
+    case ForwardWay::clusters: return "in one launch, columns shared by clusters";
     case ForwardWay::columns: return "statistics first, of columns";
     case ForwardWay::parts: break;
   }

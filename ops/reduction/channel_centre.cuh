@@ -22,6 +22,15 @@ inline std::optional<std::pair<ChannelRows, cuda::LaunchShape>> channel_rows(con
   return std::pair{ChannelRows{pixels, cuda::Divisor(pixels / image[0])}, cuda::loop_shape(pixels * workers, ChannelRows::threads)};
 }
 
+/// The same for kernels whose threads have several pixels at once.
+inline std::optional<std::pair<ChannelRows, cuda::LaunchShape>> rows_of_few(const Shape& image) {
+  auto plan = channel_rows(image);
+  if (!plan) return plan;
+  const std::int64_t at_once = ChannelRows::at_once(image[1]), few = (plan->first.pixels + at_once - 1) / at_once;
+  plan->second = cuda::loop_shape(few * ChannelRows::workers(image[1]), ChannelRows::threads);
+  return plan;
+}
+
 /// For the arguments of a kernel: they are the same for any number.
 inline constexpr int any_channels = batch_size;
 
@@ -36,7 +45,7 @@ std::optional<CentreKernel> channel_reduction(const KernelContext& call, const S
   if (axes != Dims{1} || !is_floating(image.dtype) || !std::all_of(call.outputs.begin(), call.outputs.end(), lies_in_order)) return centre;
   dispatch_floating_and_halves(image.dtype, [&]<class T>() {
     const auto reduction = make.template operator()<T>();
-    const auto plan = channel_rows(image.shape);
+    const auto plan = rows_of_few(image.shape);
     if (!plan) return;
     centre.emplace("frit/ops/reduction/reductions.cuh",
                    concat("ChannelReduction<", type, name_in_programs(image.dtype), ">, ", image.shape[1], '>'),

@@ -24,6 +24,17 @@ struct ChannelRows {
     const bool is_short = count < 4 && channels == count * most_batches * batch_size;
     return is_short ? count * most_batches : count;
   }
+  /// Batches of each thread, or one less.
+  FRIT_HOST_DEVICE static constexpr int batches(std::int64_t channels) {
+    const int step = workers(channels) * batch_size;
+    return static_cast<int>((channels + step - 1) / step);
+  }
+  /// Pixels whose results a team finds together, where it is within a warp: each of so many threads ends up with one, so that most of them
+  /// are at work to the end.
+  FRIT_HOST_DEVICE static constexpr int at_once(std::int64_t channels) {
+    const int most = batches(channels) == 1 ? 4 : 2, count = workers(channels);
+    return count > cuda::warp_size ? 1 : count < most ? count : most;
+  }
 };
 
 /// A team of neighbouring threads for a pixel of so many channels, a multiple of batch_size. The number is a constant of a kernel, and so
@@ -32,7 +43,7 @@ template <int channels>
 class ChannelTeam {
  public:
   static constexpr int workers = ChannelRows::workers(channels);
-  static constexpr int batches = (channels + workers * batch_size - 1) / (workers * batch_size);  ///< of each thread, or one less
+  static constexpr int batches = ChannelRows::batches(channels), at_once = ChannelRows::at_once(channels);
 
   __device__ explicit ChannelTeam(const ChannelRows& rows) : rows_(rows), worker_(static_cast<int>(threadIdx.x % workers)) {}
 
@@ -53,6 +64,51 @@ class ChannelTeam {
       part = merge_team(part, {cuda::warp_size, workers}, shared);
     }
     return part;
+  }
+  /// Of at_once pixels, the parts of all threads merged: a thread gets the state of one pixel, which is its alone if it is the `first`.
+  template <class State>
+  struct Merged {
+    State state;
+    int pixel;
+    bool first;
+  };
+  template <class State>
+  __device__ Merged<State> merge_pixels(State (&states)[at_once]) const {
+    if constexpr (at_once == 1) {
+      return {merge(states[0]), 0, is_first()};
+    } else {
+      int pixel = 0, mask = 1;
+#pragma unroll
+      for (int left = at_once / 2; left > 0; left /= 2, mask *= 2) {
+        const bool second = (worker_ & mask) != 0;  // keeps the second half of the pixels, and hands over the first
+        pixel += second ? left : 0;
+#pragma unroll
+        for (int i = 0; i < left; ++i) {
+          const State kept = second ? states[i + left] : states[i], other = second ? states[i] : states[i + left];
+          states[i] = State::merge(kept, cuda::shuffle_xor(other, mask));
+        }
+      }
+#pragma unroll
+      for (; mask < workers; mask *= 2) states[0] = State::merge(states[0], cuda::shuffle_xor(states[0], mask));
+      return {states[0], pixel, worker_ < at_once};
+    }
+  }
+  /// Calls body(pixels, exist) for at_once pixels of the thread at a time; those that do not exist are others.
+  template <class Body>
+  __device__ void for_each_few(const Body& body) const {
+    constexpr std::uint32_t teams = ChannelRows::threads / workers;
+    const auto pixels = static_cast<std::uint32_t>(rows_.pixels);
+    for (std::uint32_t first = blockIdx.x * teams * at_once; first < pixels; first += gridDim.x * teams * at_once) {
+      std::uint32_t own[at_once];
+      bool exist[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const std::uint32_t pixel = first + i * teams + threadIdx.x / workers;
+        exist[i] = pixel < pixels;
+        own[i] = exist[i] ? pixel : pixels - 1;
+      }
+      body(own, exist);
+    }
   }
   /// Calls body(pixel, exists) for each pixel of the thread, and with the last one, as one that does not exist, where others of its block
   /// have one more.
@@ -88,6 +144,7 @@ template <class Stage, class Team>
 struct WordsOfRow {
   typename Stage::template Words<batch_size> of[Team::batches];
 
+  WordsOfRow() = default;
   __device__ WordsOfRow(const Stage& stage, const Team& team, std::uint32_t pixel) {
 #pragma unroll
     for (int j = 0; j < Team::batches; ++j) of[j] = stage.template fetch<batch_size>(team.place(pixel, j));
@@ -106,18 +163,32 @@ struct ChannelReduction {
     using State = typename Reduction::State;
     using Team = ChannelTeam<channels>;
     const Team team(rows);
-    team.for_each([&](std::uint32_t pixel, bool exists) {
-      const WordsOfRow<Source, Team> words(source, team, pixel);
-      const ChannelsOfRow<Source, Team> of_channels(source, team);
-      State state = State::identity();
+    team.for_each_few([&](const std::uint32_t (&pixels)[Team::at_once], const bool (&exist)[Team::at_once]) {
+      WordsOfRow<Source, Team> words[Team::at_once];
 #pragma unroll
-      for (int j = 0; j < Team::batches; ++j) {
-        if (!team.has(j)) continue;
-        auto values = source.template values<batch_size>(words.of[j], of_channels.of[j], stages::Nothing{});
-        state = State::merge(state, reduction.read(values.values, Batch(team.channel(j))));
+      for (int i = 0; i < Team::at_once; ++i) words[i] = WordsOfRow<Source, Team>(source, team, pixels[i]);
+      const ChannelsOfRow<Source, Team> of_channels(source, team);
+      State states[Team::at_once];
+#pragma unroll
+      for (int i = 0; i < Team::at_once; ++i) {
+        states[i] = State::identity();
+#pragma unroll
+        for (int j = 0; j < Team::batches; ++j) {
+          if (!team.has(j)) continue;
+          auto values = source.template values<batch_size>(words[i].of[j], of_channels.of[j], stages::Nothing{});
+          const State found = reduction.read(values.values, Batch(team.channel(j)));
+          states[i] = j == 0 ? found : State::merge(states[i], found);
+        }
       }
-      state = team.merge(state);
-      if (exists && team.is_first()) reduction.finish(state, Line{.result = pixel});
+      const auto merged = team.merge_pixels(states);
+      std::uint32_t pixel = pixels[0];
+      bool exists = exist[0];
+#pragma unroll
+      for (int i = 1; i < Team::at_once; ++i) {
+        pixel = merged.pixel == i ? pixels[i] : pixel;
+        exists = merged.pixel == i ? exist[i] : exists;
+      }
+      if (exists && merged.first) reduction.finish(merged.state, Line{.result = pixel});
     });
   }
 };

@@ -140,6 +140,8 @@ std::vector<Sample> samples() {
       {.inputs = {Shape{2, 3, 2, 3}}, .attributes = ReductionAttributes{{3, 1}, true}},
       {.inputs = {Shape{1, 3, 1, 2, 1}}, .attributes = ReductionAttributes{{0, 1, 2}, false}},
       {.inputs = {Shape{70, 24}}, .attributes = ReductionAttributes{{0}, false}},
+      {.inputs = {Shape{2, 128, 7, 5}}, .attributes = ReductionAttributes{{1}, true}, .smooth = false},
+      {.inputs = {Shape{1050, 1032}}, .attributes = ReductionAttributes{{1}, false}, .smooth = false},
       {.inputs = {Shape{2100, 8}}, .attributes = ReductionAttributes{{0}, false}, .smooth = false},
       {.inputs = {Shape{0, 3}}, .attributes = ReductionAttributes{{1}, false}},
   };

@@ -91,6 +91,8 @@ TEST(Schedules, OfNormsSayHowStatisticsAreFound) {
   EXPECT_EQ(of_norm({256, 64, 8, 8}, Layout::contiguous), (Ways{"in one launch, slice by slice", "sums first, of rows"}));
   EXPECT_EQ(of_norm({2, 64, 256, 256}, Layout::contiguous), (Ways{"statistics first, of parts", "sums first, of rows"}));
   EXPECT_EQ(of_norm({256, 64, 8, 8}, Layout::channels_last), (Ways{"in one launch, whole columns", "in one launch, whole columns"}));
+  EXPECT_EQ(of_norm({4, 64, 32, 32}, Layout::channels_last),
+            (Ways{"in one launch, columns shared by clusters", "in one launch, columns shared by clusters"}));
   EXPECT_EQ(of_norm({2, 64, 256, 256}, Layout::channels_last), (Ways{"statistics first, of columns", "sums first, of columns"}));
   const auto of_rows = [](std::int64_t length) {
     return schedule_of("layer_norm", {{DType::f32, {64, length}}}, ops::LayerNormAttributes{.normalized_rank = 1});
