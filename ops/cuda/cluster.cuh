@@ -57,7 +57,8 @@ void launch_clusters(void (*kernel)(Parameters...), const LaunchShape& shape, in
   FRIT_CUDA_CALL(cudaLaunchKernelEx(&launch.config, kernel, std::forward<Arguments>(arguments)...));
 }
 
-/// A kernel that has no dynamic shared memory, with pointers to its arguments as cudaLaunchKernel takes them, in clusters if `blocks` is above
+/// A kernel that has no dynamic shared memory, with pointers to its arguments as cudaLaunchKernel takes them, in clusters if `blocks` is
+/// above
 /// 1. The caches keep their memory.
 inline void launch_clusters(const void* kernel, const LaunchShape& shape, int blocks, cudaStream_t stream, const void* const* arguments) {
   cudaLaunchAttribute attribute = {};

@@ -9,8 +9,8 @@
 
 namespace frit::ops {
 
-// How CUDA kernels traverse matrices whose columns belong to results: matrices summed over their rows, and images in channels-last layout. A
-// block has a thread for each vector of some neighbouring columns, as often as there is room for: so it reads whole stretches of memory,
+// How CUDA kernels traverse matrices whose columns belong to results: matrices summed over their rows, and images in channels-last layout.
+// A block has a thread for each vector of some neighbouring columns, as often as there is room for: so it reads whole stretches of memory,
 // and a thread keeps what it needs of its columns.
 
 /// Matrices of (rows, columns), one after the other.

@@ -101,7 +101,8 @@ LinePlan::Cut LinePlan::cut_lines(std::int64_t teams, std::int64_t count, bool a
   // Parts of short lines would cost more, as their states pass through memory, than they bring where most of a device is busy.
   constexpr std::int64_t short_line = cuda::warp_size * batch_size * batches_at_once * 2;
   const bool whole = along_lines && count <= short_line && groups >= enough_blocks / 8;
-  const std::int64_t wanted = whole ? 1 : std::clamp<std::int64_t>(enough_blocks / groups, 1, std::max<std::int64_t>(1, count / (step * 2)));
+  const std::int64_t most = whole ? 1 : std::max<std::int64_t>(1, count / (step * 2));
+  const std::int64_t wanted = std::clamp<std::int64_t>(enough_blocks / groups, 1, most);
   cut.segment_length = ceil_divide(ceil_divide(count, wanted), step) * step;
   cut.segments = cut.segment_length == 0 ? 1 : ceil_divide(count, cut.segment_length);
   return cut;

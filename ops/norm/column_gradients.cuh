@@ -177,8 +177,9 @@ __device__ void write_column_gradients(const Sink& sink, const Source& gradient,
 template <class T, class C, int width, class Source = stages::Stored<T>>
 using WholeColumnGradients = ColumnGradients<T, C, width, /*by_row=*/false, /*rows_at_once=*/4, Source>;
 
-/// A block, or a cluster that shares the rows, for all columns of some slices: reads g and x twice, the second time from a cache, and writes dx once and the sums of columns,
-/// not weighted: as they are, or as the parameters' gradients where a column is a channel. dx may lie on g. Deterministic.
+/// A block, or a cluster that shares the rows, for all columns of some slices: reads g and x twice, the second time from a cache, and
+/// writes dx once and the sums of columns, not weighted: as they are, or as the parameters' gradients where a column is a channel. dx may
+/// lie on g. Deterministic.
 template <class C, int width, class Sink, class Source, class T>
 __device__ void write_whole_column_gradients(const Sink& sink, SumPair* partial /* (matrices, columns), or null */,
                                              const FinishParameters<T>& parameters, const WholeColumnGradients<T, C, width, Source>& terms,

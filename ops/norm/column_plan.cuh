@@ -33,12 +33,12 @@ inline int most_sharing_blocks(const Device& device) {
   return properties.capability >= 90 && properties.multiprocessors >= enough_multiprocessors ? cuda::most_cluster_blocks : 1;
 }
 
-/// A split for one launch, in which a block, or a cluster of at most `most_cluster` of them, has all rows of the columns of some slices, and
-/// passes over them a second time as they mostly lie in a cache; none where these are too many for that. `tensors` of elements of this size
-/// are read.
+/// A split for one launch, in which a block, or a cluster of at most `most_cluster` of them, has all rows of the columns of some slices,
+/// and passes over them a second time as they mostly lie in a cache; none where these are too many for that. `tensors` of elements of this
+/// size are read.
 inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int width, std::size_t element_size, int tensors,
                                                int most_cluster) {
-  constexpr std::int64_t most_group = 64, most_bytes = 16 << 20, enough_blocks = 132, few_rows = 2, most_rows = 32;  // rows of a thread
+  constexpr std::int64_t most_group = 64, most_bytes = 16 << 20, enough_blocks = 132, few_rows = 4, most_rows = 32;  // rows of a thread
   constexpr std::size_t sector = 32;
   const auto bytes = static_cast<std::int64_t>(element_size) * tensors;
   if (g.columns == 0 || g.group > most_group || g.rows * g.columns * g.matrices * bytes > most_bytes) return std::nullopt;
@@ -50,7 +50,7 @@ inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int widt
     const int most = lanes * width <= ColumnSplit::most_cluster_columns ? most_cluster : 1;
     int cluster = 1;
     while (cluster < most && g.rows > few_rows * cluster * step_of(lanes) &&
-           (blocks_of(lanes) * cluster < 2 * enough_blocks || g.rows > most_rows * cluster * step_of(lanes))) {
+           (2 * blocks_of(lanes) * cluster < 3 * enough_blocks || g.rows > most_rows * cluster * step_of(lanes))) {
       cluster *= 2;
     }
     return cluster;

@@ -7,6 +7,7 @@
 #include "frit/ops/norm/finish_gradients.cuh"
 #include "frit/ops/norm/gradients.cuh"
 #include "frit/ops/norm/norm.cuh"
+#include "frit/ops/norm/odd_rows.cuh"
 
 namespace frit::ops {
 namespace {
@@ -224,8 +225,18 @@ struct Backward {
     cuda::launch_clusters(kernel, split.shape(), split.cluster, call.stream, arguments);
   }
 
+  std::pair<OddRows, cuda::TeamShape> odd_rows(const NormGeometry& rows, std::int64_t parts) const {
+    const OddRows odd{rows.slices, rows.run_length, g.channels, parts, SliceOfRow(g)};
+    return {odd, odd.shape<T>()};
+  }
+  bool odd_aligned() const { return aligned(cuda::vector_width<T>).data; }
+
   void sum_rows() const {
     if (plan.rows.slices == 0) return;
+    if (are_odd<T>(plan.rows)) {
+      const auto [odd, shape] = odd_rows(plan.rows, plan.parts);
+      return cuda::launch(sum_gradients_of_odd_rows<T>, shape.launch, call.stream, sums, from, odd, odd_aligned(), shape.team);
+    }
     dispatch_width<T>(plan.rows, [&]<int width>() {
       const cuda::TeamShape shape(plan.rows.slices * plan.parts, plan.rows.slice_elements() / plan.parts / width, Tile<T, width>::vectors);
       with_computed([&]<class C>() {
@@ -280,6 +291,11 @@ struct Backward {
   void run_rows(bool fixed) const {
     const NormGeometry rows = rows_of(g);
     const std::int64_t parts = parts_of(rows.slices, rows.run_length);
+    if (are_odd<T>(rows)) {
+      const auto [odd, shape] = odd_rows(rows, parts);
+      return cuda::launch(backward_odd_rows<T>, shape.launch, call.stream, input_gradient, from, fixed ? nullptr : means, odd,
+                          odd_aligned(), shape.team);
+    }
     dispatch_width<T>(rows, [&]<int width>() {
       const cuda::TeamShape shape(rows.slices * parts, rows.run_length / parts / width, Tile<T, width>::vectors);
       with_computed([&]<class C>() {
@@ -334,7 +350,8 @@ struct Backward {
       return split->cluster > 1 ? "in one launch, columns shared by clusters" : "in one launch, whole columns";
     }
     if (!fixed && plan.rows_are_slices(g)) return "in one launch, slice by slice";
-    return plan.columns ? "sums first, of columns" : "sums first, of rows";
+    if (plan.columns) return "sums first, of columns";
+    return are_odd<T>(rows_of(g)) ? "sums first, of rows in vectors of memory" : "sums first, of rows";
   }
 
   void run(bool fixed) const {

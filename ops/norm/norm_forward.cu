@@ -3,6 +3,7 @@
 #include "frit/ops/cuda/cluster.cuh"
 #include "frit/ops/norm/column_moments.cuh"
 #include "frit/ops/norm/column_plan.cuh"
+#include "frit/ops/norm/odd_rows.cuh"
 
 namespace frit::ops {
 namespace {
@@ -311,6 +312,12 @@ struct Forward {
   void write_rows() const {
     const NormGeometry rows = rows_of(g);
     const std::int64_t parts = parts_of(rows.slices, rows.run_length);
+    if (are_odd<T>(rows)) {
+      const OddRows odd{rows.slices, rows.run_length, g.channels, parts, SliceOfRow(g)};
+      const cuda::TeamShape shape = odd.shape<T>();
+      return cuda::launch(normalize_odd_rows<T>, shape.launch, call.stream, output, input, rule.weights, rule.means, rule.rstds, odd,
+                          aligned(cuda::vector_width<T>).data, shape.team);
+    }
     dispatch_width<T>(rows, [&]<int width>() {
       const cuda::TeamShape shape(rows.slices * parts, rows.run_length / parts / width, Tile<T, width>::vectors);
       cuda::launch(normalize_rows<T, width>, shape.launch, call.stream, output, input, weight, bias, rule.means, rule.rstds,
@@ -379,8 +386,12 @@ void run_cuda_shared_norm(const KernelContext& call, const NormGeometry& geometr
 
 std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& geometry) {
   ForwardWay way = ForwardWay::slices;
+  bool odd = false;
   const ForwardPlan plan(geometry, call.inputs[0].layout());
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() { way = way_of<T>(plan, call.inputs[0].device()); });
+  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
+    way = way_of<T>(plan, call.inputs[0].device());
+    odd = are_odd<T>(rows_of(geometry));
+  });
   switch (way) {
     case ForwardWay::slices: return "in one launch, slice by slice";
     case ForwardWay::whole_columns: return "in one launch, whole columns";
@@ -388,7 +399,7 @@ std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& ge
     case ForwardWay::columns: return "statistics first, of columns";
     case ForwardWay::parts: break;
   }
-  return "statistics first, of parts";
+  return odd ? "statistics first, of parts; rows in vectors of memory" : "statistics first, of parts";
 }
 
 void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running) {

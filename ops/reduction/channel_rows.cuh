@@ -163,7 +163,7 @@ struct ChannelReduction {
     using State = typename Reduction::State;
     using Team = ChannelTeam<channels>;
     const Team team(rows);
-    team.for_each_few([&](const std::uint32_t (&pixels)[Team::at_once], const bool (&exist)[Team::at_once]) {
+    team.for_each_few([&](const std::uint32_t(&pixels)[Team::at_once], const bool(&exist)[Team::at_once]) {
       WordsOfRow<Source, Team> words[Team::at_once];
 #pragma unroll
       for (int i = 0; i < Team::at_once; ++i) words[i] = WordsOfRow<Source, Team>(source, team, pixels[i]);

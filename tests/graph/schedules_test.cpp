@@ -77,6 +77,8 @@ TEST(Schedules, OfReductionsSayHowLinesAreRead) {
   }
   EXPECT_EQ(of_sum({2048, 1000}, {1}), "streamed in runs");
   EXPECT_EQ(of_sum({1000, 64}, {0}), "sums of columns");
+  const ops::ReductionAttributes channels{{1}, true};
+  EXPECT_EQ(schedule_of("mean", {{DType::f16, {8, 128, 64, 64}}}, channels, Layout::channels_last), "streamed in runs");
 }
 
 TEST(Schedules, OfNormsSayHowStatisticsAreFound) {
@@ -90,6 +92,8 @@ TEST(Schedules, OfNormsSayHowStatisticsAreFound) {
   if (!of_norm({2, 4, 8, 8}, Layout::contiguous).first) GTEST_SKIP() << "no CUDA kernels";
   EXPECT_EQ(of_norm({256, 64, 8, 8}, Layout::contiguous), (Ways{"in one launch, slice by slice", "sums first, of rows"}));
   EXPECT_EQ(of_norm({2, 64, 256, 256}, Layout::contiguous), (Ways{"statistics first, of parts", "sums first, of rows"}));
+  EXPECT_EQ(of_norm({2, 64, 91, 93}, Layout::contiguous),
+            (Ways{"statistics first, of parts; rows in vectors of memory", "sums first, of rows in vectors of memory"}));
   EXPECT_EQ(of_norm({256, 64, 8, 8}, Layout::channels_last), (Ways{"in one launch, whole columns", "in one launch, whole columns"}));
   EXPECT_EQ(of_norm({4, 64, 32, 32}, Layout::channels_last),
             (Ways{"in one launch, columns shared by clusters", "in one launch, columns shared by clusters"}));
