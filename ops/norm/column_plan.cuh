@@ -42,6 +42,9 @@ inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int widt
   constexpr std::size_t sector = 32;
   const auto bytes = static_cast<std::int64_t>(element_size) * tensors;
   if (g.columns == 0 || g.group > most_group || g.rows * g.columns * g.matrices * bytes > most_bytes) return std::nullopt;
+  // What is shared is read in pieces of a row, 32 bytes each: of more than this, two launches that read whole rows take less time.
+  constexpr std::int64_t most_shared = 1600 << 10;
+  if (g.rows * g.columns * g.matrices * static_cast<std::int64_t>(element_size) > most_shared) most_cluster = 1;
   const std::int64_t vectors = g.columns / width;
   const auto blocks_of = [&](std::int64_t lanes) { return vectors / lanes * g.matrices; };
   const auto step_of = [](std::int64_t lanes) { return ColumnSplit::threads / lanes; };

@@ -20,19 +20,12 @@ Value convolve(Value input, Value weight, Value bias, const ConvolutionOptions& 
   return input.rank() == 4 ? conv2d(input, weight, bias, options) : conv3d(input, weight, bias, options);
 }
 
-/// With zeros at the ends of axes.
-Value enlarged(Value x, const Shape& to) {
-  if (to == x.shape()) return x;
+Value with_channels(Value x, std::int64_t channels) {
+  if (channels == x.dim(1)) return x;
   const Dims none = Dims::filled(x.rank(), 0);
   Dims after = none;
-  for (int axis = 0; axis < x.rank(); ++axis) after[axis] = to[axis] - x.dim(axis);
+  after[1] = channels - x.dim(1);
   return pad(x, none, after);
-}
-
-Value with_channels(Value x, std::int64_t channels) {
-  Shape shape = x.shape();
-  shape[1] = channels;
-  return enlarged(x, shape);
 }
 
 bool all_equal(const Dims& dims, std::int64_t value) {
@@ -48,16 +41,12 @@ bool is_narrow(const Shape& weight, const ConvolutionOptions& options, std::int6
 
 Values padded(std::span<const Value> inputs, const Attributes& attributes, std::int64_t multiple) {
   const auto& options = attributes.as<ConvolutionOptions>();
-  const Shape& given = inputs[1].shape();
-  Shape weight = given;
-  if (given[1] <= most_channels) weight[1] = round_up(given[1], multiple);
-  // One of size 1 takes memory's time, to which more results only add.
-  if (given[0] <= most_channels && !all_equal(image_of(given), 1)) weight[0] = round_up(given[0], multiple);
-  if (options.groups != 1 || weight == given || is_narrow(given, options, multiple)) return {};
-  const Value image = with_channels(cast(inputs[0], inputs[1].dtype()), weight[1]);
-  const Value bias = inputs.size() > 2 ? enlarged(inputs[2], {weight[0]}) : Value();
-  const Value result = convolve(image, enlarged(inputs[1], weight), bias, options);
-  return {weight[0] == given[0] ? result : slice(result, 1, 0, given[0])};
+  const std::int64_t channels = inputs[0].dim(1), rounded = round_up(channels, multiple);
+  if (options.groups != 1 || rounded == channels || channels > most_channels) return {};
+  if (is_narrow(inputs[1].shape(), options, multiple)) return {};
+  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
+  const Value image = cast(inputs[0], inputs[1].dtype());
+  return {convolve(with_channels(image, rounded), with_channels(inputs[1], rounded), bias, options)};
 }
 
 /// A stride becomes one of 1 over the blocks of the image, whose places are channels: tap u of position q meets image element
