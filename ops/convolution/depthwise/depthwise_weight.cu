@@ -13,15 +13,17 @@ constexpr int threads = 256;
 
 int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
 
-/// A thread takes a group of neighbouring taps, of some channels; a block some groups, for which it goes through some lines of the output.
+/// A thread takes a group of neighbouring taps, of some channels; a block some groups, for which it goes through some lines of the output:
+/// rows, or segments of rows where there are few of them.
 struct WeightPlan {
   DepthwiseAxis axes[3];
   int channels = 0, block_channels = 0, channel_blocks = 0;
   int groups = 0, block_groups = 0, group_blocks = 0;
   int chunks = 0, taps = 0;  ///< groups of a row of taps; the taps of one
   int lines = 0, block_lines = 0, line_blocks = 0;
+  int segment = 0;  ///< positions of a line
   int shares = 0;  ///< of a block's lines
-  cuda::Divisor lanes = {}, thread_groups = {}, rows = {}, depths = {}, row_chunks = {};
+  cuda::Divisor lanes = {}, thread_groups = {}, segments = {}, rows = {}, depths = {}, row_chunks = {};
 
   FRIT_HOST_DEVICE int block_items() const { return block_groups * taps * block_channels; }
   int items() const { return block_items() * channel_blocks * group_blocks; }
@@ -83,20 +85,22 @@ __global__ void __launch_bounds__(threads, 2)
 
   cuda::Vector<float, width> total[taps] = {};
 #pragma unroll 1
-  for (int first = 0; used && first < axis.result; first += length) {
-    const int first_source = first * axis.stride - axis.padding + first_tap * axis.dilation, left = axis.result - first;
-    const unsigned inside = places_inside(places, first_source, step, axis.source);
+  for (int first = 0; used && first < plan.segment; first += length) {
 #pragma unroll 1
     for (int line = begin + static_cast<int>(share); line < end; line += plan.shares) {
-      const std::uint32_t plane = plan.rows.quotient(static_cast<std::uint32_t>(line)), sample = plan.depths.quotient(plane);
-      const auto row = static_cast<int>(plan.rows.remainder(static_cast<std::uint32_t>(line), plane));
+      const std::uint32_t whole = plan.segments.quotient(static_cast<std::uint32_t>(line));
+      const int at = first + plan.segment * static_cast<int>(plan.segments.remainder(static_cast<std::uint32_t>(line), whole));
+      const int first_source = at * axis.stride - axis.padding + first_tap * axis.dilation, left = axis.result - at;
+      const unsigned inside = places_inside(places, first_source, step, axis.source);
+      const std::uint32_t plane = plan.rows.quotient(whole), sample = plan.depths.quotient(plane);
+      const auto row = static_cast<int>(plan.rows.remainder(whole, plane));
       const int source_row = row_axis.source_of(row, row_tap);
       const int source_depth = depth_axis.source_of(static_cast<int>(plan.depths.remainder(plane, sample)), depth_tap);
-      if (source_row < 0 || source_depth < 0) continue;
+      if (source_row < 0 || source_depth < 0 || left <= 0) continue;
       const std::int64_t source_line =
           (static_cast<std::int64_t>(sample) * depth_axis.source + source_depth) * row_axis.source + source_row;
       const Stored* source = input + (source_line * axis.source + first_source) * plan.channels + channel;
-      const Stored* from = gradient + (static_cast<std::int64_t>(line) * axis.result + first) * plan.channels + channel;
+      const Stored* from = gradient + (static_cast<std::int64_t>(whole) * axis.result + at) * plan.channels + channel;
       cuda::Vector<float, width> values[places], gradients[length];
 #pragma unroll
       for (int i = 0; i < places; ++i, source += step * plan.channels) values[i] = load_depthwise<width>(source, inside >> i & 1);
@@ -174,10 +178,15 @@ struct Launch : WeightPlan {
   /// Two rounds of two blocks a multiprocessor; more where a thread would add up so much that a float loses digits.
   void share_out(const ConvolutionGeometry& g, int block, int multiprocessors) {
     constexpr std::int64_t most_products = 1 << 13;
-    lines = static_cast<int>(g.batch * g.output[0] * g.output[1]);
-    shares = std::min(threads / (block * block_groups), lines);
-    const int wanted = parts(4 * multiprocessors, channel_blocks * group_blocks);
-    const std::int64_t thread_lines = std::max<std::int64_t>(most_products / axes[2].result, 1);
+    const int wanted = parts(4 * multiprocessors, channel_blocks * group_blocks), most_shares = threads / (block * block_groups);
+    const int whole = static_cast<int>(g.batch * g.output[0] * g.output[1]), positions_at_once = stride > 1 ? positions<2> : positions<1>;
+    const int row = axes[2].result, least_segment = 4 * positions_at_once;  // of which the places around it are a small part
+    segment = parts(row, std::clamp(parts(wanted * most_shares, whole), 1, parts(row, least_segment)));
+    segment = parts(segment, positions_at_once) * positions_at_once;
+    segments = cuda::Divisor(parts(row, segment));
+    lines = whole * parts(row, segment);
+    shares = std::min(most_shares, lines);
+    const std::int64_t thread_lines = std::max<std::int64_t>(most_products / segment, 1);
     line_blocks = std::min(std::max(wanted, parts(lines, thread_lines * shares)), parts(lines, shares));
     block_lines = parts(parts(lines, line_blocks), shares) * shares;
     line_blocks = parts(lines, block_lines);
