@@ -7,7 +7,7 @@
 namespace frit::graph {
 namespace {
 
-constexpr int lines = 3;  ///< the rank of (N, C, L)
+constexpr int rank_of_lines = 3;  ///< (N, C, L)
 
 /// (N, C, 1, L) of (N, C, L): with an axis of size 1 before the last one, if there are axes before that.
 Shape with_unit_axis(const Shape& shape) {
@@ -46,22 +46,22 @@ class UnitAxes {
 
   void note(const Node& view) {
     const int from = view.inputs[0], to = view.outputs[0];
-    if (shape(to).rank() == lines && shape(from) == with_unit_axis(shape(to))) images_.emplace(to, rewriter_(from));
+    if (shape(to).rank() == rank_of_lines && shape(from) == with_unit_axis(shape(to))) images_.emplace(to, rewriter_(from));
   }
 
   /// What reads an image as (N, C, L).
   bool compute(const Node& node) {
-    const bool elementwise = node.op->elementwise && shape(node.outputs[0]).rank() == lines;
+    const bool elementwise = node.op->elementwise && shape(node.outputs[0]).rank() == rank_of_lines;
     const bool on_images = node.op->with_unit_axis && is_image(node.inputs[0]);
     if (!elementwise && !on_images) return false;
     if (std::none_of(node.inputs.begin(), node.inputs.end(), [this](int id) { return is_image(id); })) return false;
     Values inputs;
-    for (const int id : node.inputs) inputs.push_back(elementwise || shape(id).rank() == lines ? image(id) : rewriter_(id));
+    for (const int id : node.inputs) inputs.push_back(elementwise || shape(id).rank() == rank_of_lines ? image(id) : rewriter_(id));
     const ops::Attributes attributes = on_images ? node.op->with_unit_axis(node.attributes) : node.attributes;
     const Values results = rewriter_.target().emit(*node.op, inputs, attributes);
     for (std::size_t i = 0; i < results.size(); ++i) {
       const int id = node.outputs[i];
-      if (shape(id).rank() == lines && results[i].shape() == with_unit_axis(shape(id))) images_.emplace(id, results[i]);
+      if (shape(id).rank() == rank_of_lines && results[i].shape() == with_unit_axis(shape(id))) images_.emplace(id, results[i]);
       rewriter_.map(id, reshaped(results[i], shape(id)));
     }
     return true;
