@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
 
@@ -23,7 +25,9 @@ Graph specialize(const Graph& graph, const std::map<std::string, TensorType>& in
     require(types[node->name].dtype == declared.dtype, "input \"", node->name, "\": expected ", declared.dtype, ", got ",
             types[node->name].dtype);
   }
-  const Graph source = graph.remake() ? remove_dead_code(graph.remake()(types)) : live;
+  std::optional<Graph> remade;
+  if (graph.remake()) remade = remove_dead_code(graph.remake()(types));
+  const Graph& source = remade ? *remade : live;
   Rewriter rewriter(source);
   for (const Node& node : source.nodes()) {
     if (node.kind == NodeKind::operation && node.op->at_known_sizes) {

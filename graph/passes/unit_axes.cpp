@@ -26,8 +26,14 @@ class UnitAxes {
 
   Graph run() {
     for (const Node& node : graph_.nodes()) {
-      if (node.kind != NodeKind::operation || !(node.op->view ? drop(node) : compute(node))) rewriter_.copy(node);
-      if (node.kind == NodeKind::operation && node.op->view) note(node);
+      if (node.kind != NodeKind::operation) {
+        rewriter_.copy(node);
+      } else if (node.op->view) {
+        if (!drop(node)) rewriter_.copy(node);
+        note(node);
+      } else if (!compute(node)) {
+        rewriter_.copy(node);
+      }
     }
     return remove_dead_code(rewriter_.finish());
   }
@@ -44,6 +50,7 @@ class UnitAxes {
     return true;
   }
 
+  /// One that is made of an image.
   void note(const Node& view) {
     const int from = view.inputs[0], to = view.outputs[0];
     if (shape(to).rank() == rank_of_lines && shape(from) == with_unit_axis(shape(to))) images_.emplace(to, rewriter_(from));
@@ -72,7 +79,7 @@ class UnitAxes {
     return images_.at(id);
   }
 
-  Value reshaped(const Value& value, Shape shape) {
+  Value reshaped(const Value& value, const Shape& shape) {
     if (value.shape() == shape) return value;
     return reshape(rewriter_.target(), value, shape);
   }

@@ -124,7 +124,7 @@ FRIT_OPERATORS(convolution) {
         .gradient = convolution_gradient,
         .fold_channel_affine =
             [](std::span<const Value> inputs, const Attributes& a, const ChannelAffine& affine) {
-              return fold_into_weight(inputs, affine, 0, affine.order ? a.as<ConvolutionOptions>().groups : 1);
+              return fold_into_weight(inputs, affine, 0, a.as<ConvolutionOptions>().groups);
             },
         .lowerings = {im2col_lowering("first taps as channels", 1), few_channels_in_vectors("few channels in vectors"),
                       blocks_as_channels("blocks as channels"), im2col_lowering("all taps as channels", image_rank),

@@ -58,8 +58,7 @@ void launch_clusters(void (*kernel)(Parameters...), const LaunchShape& shape, in
 }
 
 /// A kernel that has no dynamic shared memory, with pointers to its arguments as cudaLaunchKernel takes them, in clusters if `blocks` is
-/// above
-/// 1. The caches keep their memory.
+/// more than one. The caches keep their memory.
 inline void launch_clusters(const void* kernel, const LaunchShape& shape, int blocks, cudaStream_t stream, const void* const* arguments) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeClusterDimension;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/shape/padded_axes.h"
 #include "frit/ops/shape/shape_attributes.h"
@@ -15,11 +17,14 @@ void check_rank(const InferContext& call, const Dims& before, const Dims& after)
 
 /// In a mode but constant.
 bool can_repeat(std::int64_t size, std::int64_t before, std::int64_t after, const std::string& mode) {
-  const std::int64_t most = mode == "reflect" ? size - 1 : mode == "circular" ? size : INT64_MAX;
+  const std::int64_t most = mode == name_of(PaddingMode::reflect) ? size - 1 : mode == name_of(PaddingMode::circular) ? size : INT64_MAX;
   return (before == 0 && after == 0) || (size > 0 && std::min(before, after) >= 0 && std::max(before, after) <= most);
 }
 
-bool is_repeating(const std::string& mode) { return mode == "reflect" || mode == "replicate" || mode == "circular"; }
+bool is_repeating(const std::string& mode) {
+  const auto modes = {PaddingMode::reflect, PaddingMode::replicate, PaddingMode::circular};
+  return std::any_of(modes.begin(), modes.end(), [&](PaddingMode repeating) { return mode == name_of(repeating); });
+}
 
 std::vector<TensorType> infer_pad(const InferContext& call) {
   const auto& [before, after, value, dtype, mode] = call.as<PadAttributes>();
@@ -42,7 +47,7 @@ std::vector<TensorType> infer_pad(const InferContext& call) {
 Values repeated_gradient(Value gradient, const PadAttributes& attributes) {
   constexpr double most = 64;
   double corner = 1;
-  for (int axis = 0; axis < gradient.rank() && attributes.mode == "replicate"; ++axis) {
+  for (int axis = 0; axis < gradient.rank() && attributes.mode == name_of(PaddingMode::replicate); ++axis) {
     corner *= 1 + static_cast<double>(std::max(attributes.before[axis], attributes.after[axis]));
   }
   const PadBackwardAttributes all{attributes.before, attributes.after, attributes.mode};

@@ -22,7 +22,7 @@ struct Network {
   std::uint64_t variables = 0;
 
   Value variable(const Shape& shape, bool trainable = true) {
-    const auto normal = [stream = variables](const Tensor& tensor, std::uint64_t) { fill_normal(tensor, trainable_mean, 0.3, 7, stream); };
+    const auto normal = [stream = variables](const Tensor& tensor, std::uint64_t) { fill_normal(tensor, 0.5, 0.3, 7, stream); };
     return graph.variable(concat("v", variables++), {DType::f64, shape}, normal, trainable);
   }
   Value convolved(Value x, std::int64_t channels, const ConvolutionOptions& options = {.padding = {1}}) {
@@ -32,7 +32,6 @@ struct Network {
     const Shape channels{x.dim(1)};
     return batch_norm(x, variable(channels), variable(channels), variable(channels, false), variable(channels, false));
   }
-  static constexpr double trainable_mean = 0.5;
 };
 
 /// The results of a graph, and its gradients by the trainable variables.
