@@ -28,9 +28,10 @@ class BufferPlanner {
         readers_[static_cast<std::size_t>(id)].push_back(step);
       }
     }
+    for (const Output& output : graph.outputs()) last_use_[static_cast<std::size_t>(output.value)] = end_;
+    find_parts();
     find_prepacked();
     keep_prepared();
-    for (const Output& output : graph.outputs()) last_use_[static_cast<std::size_t>(output.value)] = end_;
     plan_.buffer.assign(static_cast<std::size_t>(graph.value_count()), -1);
   }
 
@@ -55,8 +56,8 @@ class BufferPlanner {
     for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
       const Node& node = graph_.nodes()[n];
       if (node.kind != NodeKind::operation || node.op->view || plan_.prepared[n]) continue;
-      const ops::Prepacking made =
-          ops::prepacking_of(*node.op, graph_.types(node.inputs), graph_.types(node.outputs), node.attributes, device_, layouts_of(node));
+      const Types types = types_of(node, static_cast<int>(n));
+      const ops::Prepacking made = ops::prepacking_of(*node.op, types.inputs, types.outputs, node.attributes, device_, layouts_of(node));
       if (made.bytes == 0) continue;
       const int input = node.inputs[made.input];
       if (!fixed[static_cast<std::size_t>(input)] || std::count(node.inputs.begin(), node.inputs.end(), input) > 1) continue;
@@ -80,6 +81,43 @@ class BufferPlanner {
         last = std::all_of(readers.begin(), readers.end(), prepacks) ? prepared_end_ + 1 : end_;
       }
     }
+  }
+
+  /// What a microbatch alone reads has a part's place. All else is kept, or has its place, from the first part to the last.
+  void find_parts() {
+    plan_.microbatches = find_microbatches(graph_, device_);
+    plan_.in_parts.assign(last_use_.size(), false);
+    microbatches_.assign(graph_.nodes().size(), nullptr);
+    for (const Microbatches& parts : plan_.microbatches) {
+      for (int n = parts.first; n <= parts.last; ++n) {
+        const Node& node = graph_.nodes()[static_cast<std::size_t>(n)];
+        if (node.kind != NodeKind::operation) continue;
+        microbatches_[static_cast<std::size_t>(n)] = &parts;
+        for (const int id : node.outputs) plan_.in_parts[static_cast<std::size_t>(id)] = last_use(id) <= parts.last;
+        for (const int id : node.inputs) {
+          int& last = last_use_[static_cast<std::size_t>(id)];
+          if (microbatches(graph_.producer_index(id)) != &parts) last = std::max(last, parts.last);
+        }
+      }
+    }
+  }
+  bool in_parts(int value) const { return plan_.in_parts[static_cast<std::size_t>(value)]; }
+  const Microbatches* microbatches(int node) const { return microbatches_[static_cast<std::size_t>(node)]; }
+
+  /// The types of a call, of which there are several for parts of a batch.
+  struct Types {
+    std::vector<TensorType> inputs, outputs;
+  };
+  Types types_of(const Node& node, int step) const {
+    Types types{graph_.types(node.inputs), graph_.types(node.outputs)};
+    const Microbatches* const parts = microbatches(step);
+    if (parts == nullptr) return types;
+    const std::vector<bool> with_samples = node.op->inputs_with_samples(types.inputs, node.attributes);
+    for (std::size_t i = 0; i < types.inputs.size(); ++i) {
+      if (with_samples[i]) types.inputs[i] = microbatch_of(types.inputs[i], parts->count);
+    }
+    for (TensorType& type : types.outputs) type = microbatch_of(type, parts->count);
+    return types;
   }
 
   int& buffer(int value) { return plan_.buffer[static_cast<std::size_t>(value)]; }
@@ -156,7 +194,15 @@ class BufferPlanner {
     return static_cast<int>(plan_.lifetimes.size()) - 1;
   }
   void add(int value, int first, int last) {
-    buffer(value) = add_buffer(static_cast<std::size_t>(graph_.type(value).bytes()), first, last);
+    std::int64_t bytes = graph_.type(value).bytes();
+    if (const Microbatches* const parts = microbatches(graph_.producer_index(value))) {
+      if (in_parts(value)) {
+        bytes /= parts->count;
+      } else {
+        first = parts->first;
+      }
+    }
+    buffer(value) = add_buffer(static_cast<std::size_t>(bytes), first, last);
   }
 
   void place_outputs(const Node& node, int step) {
@@ -174,7 +220,7 @@ class BufferPlanner {
     }
     if (is_view) return;
     const std::size_t kept = kept_[static_cast<std::size_t>(step)];
-    if (const std::size_t scratch = scratch_of(node, kept > 0)) plan_.scratch.back() = add_buffer(scratch, first(step), step);
+    if (const std::size_t scratch = scratch_of(node, step, kept > 0)) plan_.scratch.back() = add_buffer(scratch, first(step), step);
     if (kept > 0) plan_.prepacked.back() = add_buffer(kept, prepared_end_ + 1, end_);
   }
 
@@ -192,7 +238,7 @@ class BufferPlanner {
       const int source = node.inputs[static_cast<std::size_t>(input)];
       const int result = node.outputs[static_cast<std::size_t>(output)];
       if (!(graph_.type(source) == graph_.type(result)) || layout(source) != layout(result) || buffer(source) < 0) continue;
-      if (is_part_of_another(source)) continue;
+      if (is_part_of_another(source) || (microbatches(step) != nullptr && !(in_parts(source) && in_parts(result)))) continue;
       const bool dies = plan_.lifetimes[static_cast<std::size_t>(buffer(source))].last <= step;
       const auto elsewhere = [&](int id) { return id != source && buffer(id) == buffer(source); };
       const bool read_twice =
@@ -210,19 +256,20 @@ class BufferPlanner {
     };
     return {layouts(node.inputs), layouts(node.outputs)};
   }
-  std::size_t scratch_of(const Node& node, bool prepacked) const {
-    return ops::scratch_bytes(*node.op, graph_.types(node.inputs), graph_.types(node.outputs), node.attributes, device_, layouts_of(node),
-                              prepacked);
+  std::size_t scratch_of(const Node& node, int step, bool prepacked) const {
+    const Types types = types_of(node, step);
+    return ops::scratch_bytes(*node.op, types.inputs, types.outputs, node.attributes, device_, layouts_of(node), prepacked);
   }
 
   const Graph& graph_;
   Device device_;
   const std::vector<Layout>& layouts_;
-  std::vector<int> last_use_;              // by value id; -1: nobody reads it
-  std::vector<std::vector<int>> readers_;  // by value id: nodes
-  std::vector<int> operations_;            // of each step, by its first node
-  int end_, prepared_end_ = -1;            // prepared_end_: the last of the preparation
-  std::vector<std::size_t> kept_;          // by node index: bytes that are prepacked once
+  std::vector<int> last_use_;                      // by value id; -1: nobody reads it
+  std::vector<std::vector<int>> readers_;          // by value id: nodes
+  std::vector<int> operations_;                    // of each step, by its first node
+  std::vector<const Microbatches*> microbatches_;  // by node index: that compute it, or null
+  int end_, prepared_end_ = -1;                    // prepared_end_: the last of the preparation
+  std::vector<std::size_t> kept_;                  // by node index: bytes that are prepacked once
   BufferPlan plan_;
 };
 

@@ -27,26 +27,24 @@ Executable::Executable(const Graph& graph, State& state)
   const BufferPlan buffers = plan_buffers(graph_, state.device(), layouts);
   plan_ = plan_memory(buffers.lifetimes);
   arena_ = Tensor::empty({plan_.arena_bytes}, DType::u8, state.device());
-  const auto bytes_of = [&](int buffer) { return static_cast<std::size_t>(buffers.lifetimes[static_cast<std::size_t>(buffer)].bytes); };
-  const auto place = [&](int buffer) { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; };
-
   const std::vector<bool> given = given_values(graph_);
   values_.resize(static_cast<std::size_t>(graph_.value_count()));
+  std::size_t next_parts = 0;
   for (std::size_t n = 0; n < graph_.nodes().size(); ++n) {
     const Node& node = graph_.nodes()[n];
-    for (const int id : node.outputs) {
-      const TensorType& type = graph_.type(id);
-      const int buffer = buffers.buffer[static_cast<std::size_t>(id)];
-      if (buffer < 0) continue;
-      values_[static_cast<std::size_t>(id)] =
-          Tensor::over(place(buffer), type.shape, type.dtype, state.device(), nullptr, layouts[static_cast<std::size_t>(id)]);
-    }
+    place_outputs(static_cast<int>(n), buffers, layouts);
     if (node.kind == NodeKind::variable) {
       const auto v = static_cast<std::size_t>(node.outputs[0]);
       values_[v] = given[v] ? state.at(node.name) : state.variable(node.name).place();  // an output may be written at any time
     }
     if (node.kind == NodeKind::constant) values_[static_cast<std::size_t>(node.outputs[0])] = node.constant.to(state.device());
     if (node.kind != NodeKind::operation) continue;
+    const bool is_in_parts = next_parts < buffers.microbatches.size() && buffers.microbatches[next_parts].first <= static_cast<int>(n);
+    if (is_in_parts) {
+      if (buffers.microbatches[next_parts].last == static_cast<int>(n))
+        add_microbatches(buffers.microbatches[next_parts++], buffers, state);
+      continue;
+    }
     const Tensor& first = values_[static_cast<std::size_t>(node.inputs[0])];
     if (buffers.view[n]) {
       const auto result = static_cast<std::size_t>(node.outputs[0]);
@@ -57,20 +55,66 @@ Executable::Executable(const Graph& graph, State& state)
       continue;
     }
     Call call = call_of(node, state);
-    call.node = static_cast<int>(n);
-    if (const int scratch = buffers.scratch[n]; scratch >= 0) {
-      call.scratch = {place(scratch), bytes_of(scratch)};
-    }
-    if (const int prepacked = buffers.prepacked[n]; prepacked >= 0) {
-      call.prepacked = {place(prepacked), bytes_of(prepacked)};
-      const auto input = std::find(node.inputs.begin(), node.inputs.end(), buffers.prepacked_of[n]);
-      preparation_.add(Step{node.op, node.attributes, {call}, /*prepacks=*/static_cast<int>(input - node.inputs.begin())});
-    }
+    add_memory(call, static_cast<int>(n), buffers);
+    if (!call.prepacked.empty()) prepack(call, buffers);
     Sequence& sequence = buffers.prepared[n] ? preparation_ : run_;
     if (buffers.step[n] == static_cast<int>(n)) sequence.add(Step{node.op, node.attributes, {}});
     sequence.add(std::move(call));
   }
   note_prepared_from(state, buffers);
+}
+
+/// Of what is computed in parts of a batch, where all parts have their place.
+void Executable::place_outputs(int n, const BufferPlan& buffers, const std::vector<Layout>& layouts) {
+  for (const int id : graph_.nodes()[static_cast<std::size_t>(n)].outputs) {
+    const auto value = static_cast<std::size_t>(id);
+    const int buffer = buffers.buffer[value];
+    if (buffer < 0) continue;
+    TensorType type = graph_.type(id);
+    if (buffers.in_parts[value]) {
+      const auto holds = [&](const Microbatches& parts) { return parts.first <= n && n <= parts.last; };
+      type = microbatch_of(type, std::find_if(buffers.microbatches.begin(), buffers.microbatches.end(), holds)->count);
+    }
+    values_[value] = Tensor::over(place(buffer), type.shape, type.dtype, device(), nullptr, layouts[value]);
+  }
+}
+
+void Executable::add_memory(Call& call, int n, const BufferPlan& buffers) {
+  const auto memory = [&](int buffer) -> std::span<std::byte> {
+    if (buffer < 0) return {};
+    return {place(buffer), static_cast<std::size_t>(buffers.lifetimes[static_cast<std::size_t>(buffer)].bytes)};
+  };
+  call.node = n;
+  call.scratch = memory(buffers.scratch[static_cast<std::size_t>(n)]);
+  call.prepacked = memory(buffers.prepacked[static_cast<std::size_t>(n)]);
+}
+
+void Executable::prepack(const Call& call, const BufferPlan& buffers) {
+  const Node& node = graph_.nodes()[static_cast<std::size_t>(call.node)];
+  const auto input = std::find(node.inputs.begin(), node.inputs.end(), buffers.prepacked_of[static_cast<std::size_t>(call.node)]);
+  preparation_.add(Step{node.op, node.attributes, {call}, /*prepacks=*/static_cast<int>(input - node.inputs.begin())});
+}
+
+/// All of them for the first part of the batch, then all for the next.
+void Executable::add_microbatches(const Microbatches& parts, const BufferPlan& buffers, const State& state) {
+  for (std::int64_t part = 0; part < parts.count; ++part) {
+    for (int n = parts.first; n <= parts.last; ++n) {
+      const Node& node = graph_.nodes()[static_cast<std::size_t>(n)];
+      if (node.kind != NodeKind::operation) continue;
+      Call call = call_of(node, state);
+      const std::vector<bool> with_samples = node.op->inputs_with_samples(graph_.types(node.inputs), node.attributes);
+      const auto take_part = [&](Tensor& tensor, int id) {
+        if (tensor.defined() && !buffers.in_parts[static_cast<std::size_t>(id)]) tensor = microbatch_of(tensor, parts.count, part);
+      };
+      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+        if (with_samples[i]) take_part(call.inputs[i], node.inputs[i]);
+      }
+      for (std::size_t i = 0; i < call.outputs.size(); ++i) take_part(call.outputs[i], node.outputs[i]);
+      add_memory(call, n, buffers);
+      if (part == 0 && !call.prepacked.empty()) prepack(call, buffers);
+      run_.add(Step{.op = node.op, .attributes = node.attributes, .calls = {call}, .parts = parts.count});
+    }
+  }
 }
 
 Call Executable::call_of(const Node& node, const State& state) const {

@@ -6,6 +6,7 @@
 
 #include "frit/graph/layouts.h"
 #include "frit/graph/memory_plan.h"
+#include "frit/graph/microbatches.h"
 #include "frit/graph/state.h"
 #include "frit/graph/steps.h"
 #include "frit/graph/together.h"
@@ -22,13 +23,15 @@ namespace graph {
 /// Which values share one buffer, and for how long each buffer lives: the part of planning that knows the graph.
 struct BufferPlan {
   std::vector<int> buffer;  ///< by value id: its buffer, or -1 if it lies outside the arena (variables, constants) or nobody reads it
-  std::vector<Lifetime> lifetimes;  ///< by buffer; a node's index is its step
-  std::vector<int> scratch;         ///< by node index: its scratch buffer or -1
-  std::vector<int> prepacked;       ///< by node index: the buffer of what is kept of an input, or -1
-  std::vector<int> prepacked_of;    ///< by node index: the value that this is made of, or -1
-  std::vector<int> step;            ///< by node index: see first_of_steps
-  std::vector<bool> prepared;       ///< by node index: see find_preparation
-  std::vector<bool> view;           ///< by node index: it has its input's buffer, or place, and nothing to compute
+  std::vector<Lifetime> lifetimes;         ///< by buffer; a node's index is its step
+  std::vector<int> scratch;                ///< by node index: its scratch buffer or -1
+  std::vector<int> prepacked;              ///< by node index: the buffer of what is kept of an input, or -1
+  std::vector<int> prepacked_of;           ///< by node index: the value that this is made of, or -1
+  std::vector<int> step;                   ///< by node index: see first_of_steps
+  std::vector<bool> prepared;              ///< by node index: see find_preparation
+  std::vector<bool> view;                  ///< by node index: it has its input's buffer, or place, and nothing to compute
+  std::vector<Microbatches> microbatches;  ///< see find_microbatches
+  std::vector<bool> in_parts;              ///< by value id: computed and read in one part of the batch after the other, in a part's place
 };
 
 /// Inputs and outputs of the graph live throughout, and so do, once computed, results of the preparation that other operations read, and
@@ -61,7 +64,8 @@ class Executable {
   /// A result of the last run, overwritten by the next. On a GPU an image may lie channels-last: see Tensor::layout.
   const Tensor& output(std::string_view name) const;
 
-  /// The place of a value of the graph, to be read; undefined if nobody reads it.
+  /// The place of a value of the graph, to be read; undefined if nobody reads it. Of what is computed in parts of a batch, and read in
+  /// these alone, the last part's.
   const Tensor& value(int id) const { return values_[static_cast<std::size_t>(id)]; }
 
   const Graph& graph() const { return graph_; }
@@ -81,7 +85,12 @@ class Executable {
     std::uint64_t version = 0;
   };
 
+  std::byte* place(int buffer) const { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; }
+  void place_outputs(int node, const BufferPlan& buffers, const std::vector<Layout>& layouts);
   Call call_of(const Node& node, const State& state) const;
+  void add_memory(Call& call, int node, const BufferPlan& buffers);
+  void prepack(const Call& call, const BufferPlan& buffers);
+  void add_microbatches(const Microbatches& parts, const BufferPlan& buffers, const State& state);
   void note_prepared_from(const State& state, const BufferPlan& buffers);
   void place_inputs(const Bindings& inputs);
   void prepare();

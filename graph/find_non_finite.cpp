@@ -72,7 +72,8 @@ std::optional<NonFinite> find_non_finite(Executable& executable, const Bindings&
     for (const Call& call : step.calls) {
       if (see) see(call);
       for (const Tensor& tensor : results(*step.op, call)) {
-        if (!found) found = look(tensor, describe(graph, call));
+        const std::string part = step.parts == 1 ? "" : concat(", in one of ", step.parts, " parts of the batch");
+        if (!found) found = look(tensor, describe(graph, call) + part);
       }
     }
     return !found;

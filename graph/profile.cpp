@@ -163,8 +163,9 @@ std::shared_ptr<const std::vector<TracedStep>> Tracing::describe(const Executabl
   const auto before =
       static_cast<std::size_t>(std::count_if(preparation.begin(), preparation.end(), [](const Step& step) { return step.prepacks < 0; }));
   std::vector<TracedStep> steps;
+  std::map<int, std::size_t> places;  // by node, of which there are several steps where a batch is cut into parts
   for (const Step& step : executable.steps()) {
-    const std::int64_t needed = alive[before + steps.size()];
+    const std::int64_t needed = alive[places.emplace(step.calls[0].node, before + places.size()).first->second];
     steps.push_back({step.op->name, types_text(step), step.schedule(), moved_bytes(step), needed});
   }
   return known = std::make_shared<const std::vector<TracedStep>>(std::move(steps));

@@ -88,7 +88,9 @@ void Step::run() const {
 std::string Step::schedule() const {
   if (prepacks >= 0) return "prepacked";
   const Call& call = calls[0];
-  return ops::schedule_of(*op, attributes, call.inputs, call.outputs, call.scratch);
+  const std::string schedule = ops::schedule_of(*op, attributes, call.inputs, call.outputs, call.scratch);
+  if (parts == 1) return schedule;
+  return concat(schedule, schedule.empty() ? "" : ", ", "in ", parts, " parts of the batch");
 }
 
 void Step::tell_variables() const {

@@ -24,6 +24,7 @@ struct Step {
   ops::Attributes attributes;
   std::vector<Call> calls;
   int prepacks = -1;       ///< an input: writes what its calls read prepacked of it, and nothing else
+  std::int64_t parts = 1;  ///< of a batch, of which it computes one
   std::string label = {};  ///< for profilers: the operator and its schedule; empty: the operator's name does
 
   void run() const;

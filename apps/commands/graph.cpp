@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <set>
 
 #include "apps/commands/commands.h"
 #include "apps/common/json.h"
@@ -119,11 +120,13 @@ Json json_of(const Graph& before, const graph::FusionAttempt& attempt) {
   return json;
 }
 
-/// How each step is computed, in order.
+/// How each step is computed, in order; of the parts of a batch the first.
 Json schedules_of(const graph::Executable& executable) {
   Json json = Json::array();
+  std::set<int> in_parts;
   const auto add = [&](const std::vector<graph::Step>& steps, bool once) {
     for (const graph::Step& step : steps) {
+      if (step.parts > 1 && !in_parts.insert(step.calls[0].node).second) continue;
       json.push_back(
           {{"operator", step.op->name}, {"schedule", step.schedule()}, {"types", graph::types_text(step)}, {"computed_once", once}});
     }

@@ -243,6 +243,27 @@ void prepack_centre(const KernelContext& context) {
   call.centre.op.kernel_on(context.inputs[0].device()).prepack(call.centre);
 }
 
+/// Of the operator that it is around, and what the programs read of each of its samples.
+std::vector<bool> samples_in_chain(const InferContext& context) {
+  const StagedCall& call = context.as<ChainAttributes>().call;
+  ChainTypes types;
+  FRIT_CHECK(types.infer(call, context.inputs).empty());
+  std::vector<bool> of_centre = call.centre.op->inputs_with_samples(types.centre_inputs, call.centre.attributes);
+  const bool reads_before = !call.before.instructions.empty();
+  const auto input = static_cast<std::size_t>(call.input);
+  if (of_centre.empty() || (reads_before && !of_centre[input])) return {};
+  const auto parts = call.parts(context.inputs);
+  std::vector<bool> result;
+  const auto add_operands = [&](std::span<const TensorType> operands, const Shape& image) {
+    for (const TensorType& type : operands) result.push_back(type.shape.rank() == image.rank() && type.shape[0] == image[0]);
+  };
+  add_operands(parts.before, types.given.shape);
+  if (reads_before) of_centre.erase(of_centre.begin() + call.input);
+  result.insert(result.end(), of_centre.begin(), of_centre.end());
+  add_operands(parts.after, types.result.shape);
+  return result;
+}
+
 /// Of the operator that it is around.
 double multiplications(const InferContext& context, const TensorType&) {
   const StagedCall& call = context.as<ChainAttributes>().call;
@@ -287,6 +308,7 @@ FRIT_OPERATORS(chain) {
         .no_gradient = "grown when gradients have been taken",
         .decompose = decompose,
         .stage = stage_where(mutates, collective),
+        .samples_in = samples_in_chain,
         .cpu = chain_kernel([] { return Device::cpu(); }, &Operator::cpu),
         .mutates = mutates,
         .collective = collective,

@@ -104,6 +104,7 @@ FRIT_OPERATORS(conv_transpose) {
         .lowerings = {subpixel_lowering("sub-pixel")},
         .average = average_of_transposed,
         .staged_output = true,
+        .samples_in = samples_of_input_0,
         .precision = Precision::half,
         .cpu = convolution_kernel([](const Shape& image, const Shape& weight,
                                      const Attributes& a) { return transposed_geometry(image, weight, a.as<ConvolutionOptions>()); },

@@ -132,6 +132,7 @@ FRIT_OPERATORS(convolution) {
                       dense_groups("groups as one")},
         .average = average_of_convolution,
         .staged_output = true,
+        .samples_in = samples_of_input_0,
         .precision = Precision::half,
         .any_precision = {0},
         .cpu = convolution_kernel([](const Shape& image, const Shape& weight,

@@ -121,6 +121,7 @@ FRIT_OPERATORS(elementwise) {
        .no_gradient = "made of operators whose gradients are taken before",
        .decompose = decompose_elementwise,
        .join = join_elementwise,
+       .samples_in = samples_of_broadcast,
        .cpu = {.run = run_elementwise,
                .strided = true,
                .halves = true,

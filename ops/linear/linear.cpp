@@ -73,6 +73,7 @@ FRIT_OPERATORS(linear) {
       .inputs = {"input", "weight", {"bias", true}},
       .infer = infer_linear,
       .gradient = linear_gradient,
+      .samples_in = [](const InferContext& call) { return call.shape(0).rank() > 1 ? samples_of_input_0(call) : std::vector<bool>(); },
       .precision = Precision::half,
       .cpu = product_kernel([](const Shape& input, const Shape& weight, const Attributes&) { return linear_shape(input, weight); }),
       .linear_inputs = {{2, LinearInput::addend, -1}},

@@ -30,6 +30,12 @@ void check(const InferContext& call, const Shape& input, const GroupNormAttribut
 
 Shape weight_shape(const Shape& input, const GroupNormAttributes&) { return {input[1]}; }
 
+/// As all samples are checked together, some may be taken of which one alone is not.
+std::vector<bool> samples_of_groups(const InferContext& call) {
+  const bool is_taken_alone = elements_from(call.shape(0), 1) != call.as<GroupNormAttributes>().num_groups;
+  return is_taken_alone ? samples_of_input_0(call) : std::vector<bool>();
+}
+
 /// An instance norm whose channels are the groups, as files without the operator spell it.
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<GroupNormAttributes>();
@@ -100,5 +106,6 @@ FRIT_OPERATORS(group_norm) {
                  .decompose = decompose,
                  .fuse = fuse,
                  .fold_channel_affine = fold_channel_affine,
+                 .samples_in = samples_of_groups,
                  .samples = samples});
 }

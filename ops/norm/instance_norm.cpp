@@ -54,5 +54,8 @@ std::vector<Sample> samples() {
 
 FRIT_OPERATORS(instance_norm) {
   GroupedNorm<InstanceNormAttributes>{check, weight_shape}.add_to(
-      registry, {.name = "instance_norm", .summary = "(x - mean) * rstd * weight + bias over each sample's channel", .samples = samples});
+      registry, {.name = "instance_norm",
+                 .summary = "(x - mean) * rstd * weight + bias over each sample's channel",
+                 .samples_in = samples_of_input_0,
+                 .samples = samples});
 }

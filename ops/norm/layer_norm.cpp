@@ -34,6 +34,11 @@ Shape weight_shape(const Shape& input, const LayerNormAttributes& attributes) {
   return Shape(std::span(input.end() - attributes.normalized_rank, input.end()));
 }
 
+std::vector<bool> samples_of_rows(const InferContext& call) {
+  const bool is_all_one_row = call.as<LayerNormAttributes>().normalized_rank == call.shape(0).rank();
+  return is_all_one_row ? std::vector<bool>() : samples_of_input_0(call);
+}
+
 Sample sample(std::vector<SampleInput> inputs, LayerNormAttributes attributes = {}) {
   return {.inputs = std::move(inputs), .attributes = attributes};
 }
@@ -104,6 +109,9 @@ void add_spellings_of_channels() {
 
 FRIT_OPERATORS(layer_norm) {
   GroupedNorm<LayerNormAttributes>{check, weight_shape, std::nullopt}.add_to(
-      registry, {.name = "layer_norm", .summary = "(x - mean) * rstd * weight + bias over the last axes", .samples = samples});
+      registry, {.name = "layer_norm",
+                 .summary = "(x - mean) * rstd * weight + bias over the last axes",
+                 .samples_in = samples_of_rows,
+                 .samples = samples});
   add_spellings_of_channels();
 }

@@ -18,6 +18,22 @@ std::vector<TensorType> infer_broadcast(const InferContext& call) {
   return {result};
 }
 
+std::vector<bool> samples_of_input_0(const InferContext& call) {
+  std::vector<bool> result(call.inputs.size(), false);
+  result[0] = true;
+  return result;
+}
+
+std::vector<bool> samples_of_broadcast(const InferContext& call) {
+  Shape shape = call.shape(0);
+  for (const TensorType& type : call.inputs) shape = broadcast_shapes(shape, type.shape);
+  std::vector<bool> result;
+  for (const TensorType& type : call.inputs) {
+    result.push_back(shape.rank() > 0 && type.shape.rank() == shape.rank() && type.shape[0] == shape[0]);
+  }
+  return result;
+}
+
 const Kernel& Operator::kernel_on(Device device) const {
   const Kernel& kernel = device.kind == DeviceKind::cuda ? cuda : cpu;
   if (!kernel) fail(ErrorKind::device, name, ": there is no kernel for ", device);
@@ -48,6 +64,12 @@ std::vector<TensorType> Operator::infer_types(std::span<const TensorType> types,
   require(results.size() == outputs.size() || (variadic_outputs && !results.empty()), name, ": its inference rule gave ", results.size(),
           " results, expected ", variadic_outputs ? "1 or more" : concat(outputs.size()));
   return results;
+}
+
+std::vector<bool> Operator::inputs_with_samples(std::span<const TensorType> types, const Attributes& attributes) const {
+  const InferContext call{*this, types, attributes};
+  if (samples_in) return samples_in(call);
+  return elementwise ? samples_of_broadcast(call) : std::vector<bool>();
 }
 
 }  // namespace frit::ops

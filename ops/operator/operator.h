@@ -22,6 +22,15 @@ std::vector<TensorType> infer_same(const InferContext& call);
 /// The broadcast of all inputs, which must share a dtype.
 std::vector<TensorType> infer_broadcast(const InferContext& call);
 
+/// By input: whether its axis 0 counts samples, of which each, with all of the other inputs, gives its share of each output's axis 0. Empty:
+/// in none.
+using SampleRule = std::function<std::vector<bool>(const InferContext&)>;
+
+/// Input 0 alone.
+std::vector<bool> samples_of_input_0(const InferContext& call);
+/// Inputs with as many axes as their broadcast has, unless they are repeated along axis 0.
+std::vector<bool> samples_of_broadcast(const InferContext& call);
+
 /// One call as a gradient rule sees it. `gradients[i]` belongs to output i and is "none" where nothing flows back.
 struct GradientContext {
   Emitter& emitter;
@@ -207,6 +216,8 @@ struct Operator {
   /// The attributes with which this operator computes a call with its stages; its inputs are those of the program before it, the call's
   /// others, and those of the program after it. None if it cannot.
   std::function<std::optional<Attributes>(const StagedCall& call, std::span<const TensorType> inputs)> stage = {};
+  /// Where samples are computed independently of each other. Missing: nowhere, but in elementwise operators as broadcasting has it.
+  SampleRule samples_in = {};
   /// Of an elementwise operator with one input: the activation that it is; none where the attributes ask for another than libraries have.
   std::function<std::optional<Activation>(const Attributes&)> activation = {};
   /// Of one with two inputs: the function that it is, if libraries have it.
@@ -225,8 +236,8 @@ struct Operator {
   std::vector<std::pair<int, int>> channel_sums = {};
   std::vector<int> mutates = {};    ///< inputs that are updated where they lie; they must be variables
   std::optional<int> counter = {};  ///< the one of them that counts draws of random numbers, of which each process has its own
-  bool collective = false;   ///< takes part in what other processes compute: all of them run its calls, in the same order
-  bool commutative = false;  ///< inputs 0 and 1 may be swapped
+  bool collective = false;          ///< takes part in what other processes compute: all of them run its calls, in the same order
+  bool commutative = false;         ///< inputs 0 and 1 may be swapped
   /// The number that as input 1 leaves every value of input 0 as it is, the sign of a zero and NaN included.
   std::optional<double> neutral = {};
   /// Of the operator whose output is its input in another dtype: the attributes for that dtype.
@@ -264,6 +275,8 @@ struct Operator {
   std::size_t required_inputs() const;
   /// Checks the number of inputs and runs `infer`; errors begin with the operator's name.
   std::vector<TensorType> infer_types(std::span<const TensorType> types, const Attributes& attributes) const;
+  /// See SampleRule.
+  std::vector<bool> inputs_with_samples(std::span<const TensorType> types, const Attributes& attributes) const;
 };
 
 }  // namespace frit::ops

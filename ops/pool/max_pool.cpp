@@ -273,6 +273,7 @@ void add(Registry& registry, int image_rank) {
           },
       .staged_inputs = {{0}},
       .staged_output = true,
+      .samples_in = samples_of_input_0,
       .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); },
               .any_layout_inputs = {0},
               .any_layout_outputs = {0, 1},

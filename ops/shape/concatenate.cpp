@@ -15,6 +15,12 @@ struct ConcatenateAttributes {
   void fields(FieldVisitor& v) { v.field("axis", axis); }
 };
 
+/// All inputs, but where samples follow samples.
+std::vector<bool> samples_of_parts(const InferContext& call) {
+  const int axis = normalize_axis(call.as<ConcatenateAttributes>().axis, call.shape(0).rank(), "concatenate");
+  return std::vector(call.inputs.size(), axis != 0);
+}
+
 std::vector<TensorType> infer_concatenate(const InferContext& call) {
   TensorType result = call.inputs[0];
   const int axis = normalize_axis(call.as<ConcatenateAttributes>().axis, result.shape.rank(), "concatenate");
@@ -129,6 +135,7 @@ FRIT_OPERATORS(concatenate) {
       .variadic = true,
       .infer = infer_concatenate,
       .gradient = concatenate_gradient,
+      .samples_in = samples_of_parts,
       .cpu = {.run = run_concatenate, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
       .with_unit_axis = axis_around_unit_axis<ConcatenateAttributes>,

@@ -341,6 +341,7 @@ std::vector<Sample> samples(bool backward) {
 template <bool backward>
 void add(Registry& registry, Operator entry) {
   entry.infer = [](const InferContext& call) { return infer(call, backward); };
+  entry.samples_in = samples_of_input_0;
   entry.cpu = {.run = run<backward>, .any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true};
   entry.samples = [] { return samples(backward); };
   registry.add<ResizeAttributes>(std::move(entry));

@@ -323,6 +323,32 @@ TEST_P(OperatorSuite, AnExampleHasTheSameBitsInAnyBatch) {
   }
 }
 
+/// Where an operator says that it computes samples one independently of the other, parts of a batch give the bits of the whole.
+TEST_P(OperatorSuite, PartsOfABatchGiveTheBitsOfAll) {
+  for_each_sample(float_dtypes().back(), [&](const Sample& sample, const std::vector<Tensor>& inputs) {
+    const std::vector<bool> with_samples = op().inputs_with_samples(types_of(inputs), sample.attributes);
+    const auto first = std::find(with_samples.begin(), with_samples.end(), true);
+    if (first == with_samples.end()) return;
+    ASSERT_EQ(with_samples.size(), inputs.size());
+    const std::int64_t samples = inputs[static_cast<std::size_t>(first - with_samples.begin())].dim(0);
+    const std::vector<Tensor> whole = ops::run(op(), clones(inputs), sample.attributes);
+    for (std::int64_t n = 0; n < samples; ++n) {
+      std::vector<Tensor> part = clones(inputs);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (!with_samples[i]) continue;
+        ASSERT_EQ(inputs[i].dim(0), samples);
+        part[i] = inputs[i].slice(0, n, n + 1).contiguous();
+      }
+      const std::vector<Tensor> alone = ops::run(op(), part, sample.attributes);
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        const std::int64_t share = whole[i].dim(0) / samples;
+        ASSERT_EQ(whole[i].dim(0), samples * share) << "output " << i;
+        EXPECT_TRUE(same_bits(whole[i].slice(0, n * share, (n + 1) * share), alone[i])) << "output " << i << ", sample " << n;
+      }
+    }
+  });
+}
+
 TEST_P(DifferentiableOperator, GradientEqualsFiniteDifferences) {
   int smooth = 0;
   for_each_sample(DType::f64, [&](const Sample& sample, const std::vector<Tensor>& tensors) {
