@@ -4,22 +4,12 @@
 #include <optional>
 
 #include "frit/core/cuda/device.h"
-#include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/depthwise/depthwise_convolution.h"
-#include "frit/ops/convolution/depthwise/depthwise_weight.h"
-#include "frit/ops/convolution/direct_convolution.h"
-#include "frit/ops/convolution/narrow_product.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/planned_convolution.h"
-#include "frit/ops/convolution/pointwise_product.h"
 #include "frit/ops/convolution/tiles/patch_convolution.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
-#include "frit/ops/convolution/tiles/swept_convolution.h"
-#include "frit/ops/convolution/tiles/tap_convolution.h"
-#include "frit/ops/convolution/tiles/tap_products.h"
-#include "frit/ops/convolution/weight_gradient/row_products.h"
-#include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/libraries/cuda/channel_bias.h"
@@ -234,6 +224,10 @@ StagedKernel with_programs(ReadConvolution read) {
 }
 
 }  // namespace
+
+bool lies_in_vectors(const Tensor& image) {
+  return image.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(image.raw());
+}
 
 Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inputs, std::vector<int> any_layout_outputs) {
   return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
