@@ -8,6 +8,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -139,8 +140,6 @@ struct Backward {
   }
 };
 
-std::size_t tile_sum_bytes(const PixelTiling& tiling) { return (static_cast<std::size_t>(tiling.count()) * sizeof(double) + 63) / 64 * 64; }
-
 /// inputs (gradient, input, bias), outputs (input_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   dispatch_floating(call.inputs[1].dtype(), [&]<class T>() {
@@ -156,7 +155,7 @@ void run_backward(const KernelContext& call) {
                                .bias = *call.inputs[2].data<T>(),
                                .clamp = Clamp<T>(attributes.clamp()),
                                .sums = sums};
-    for_each_tile<T>(tiling, call.scratch.subspan(tile_sum_bytes(tiling)), [&](auto... where) { backward.run(where...); });
+    for_each_tile<T>(tiling, call.scratch.subspan(aligned(tiling.count(), sizeof(double))), [&](auto... where) { backward.run(where...); });
     if (!call.outputs[1].defined()) return;
     *call.outputs[1].data<T>() = static_cast<T>(-std::accumulate(sums, sums + tiling.count(), 0.0));
   });
@@ -164,7 +163,7 @@ void run_backward(const KernelContext& call) {
 
 std::size_t scratch_bytes(const InferContext& call, std::size_t input) {
   const PixelTiling tiling(planes_of(call.shape(input), call.as<ChainAttributes>()));
-  return tile_sum_bytes(tiling) + tiling.split(call.inputs[input].dtype).scratch();
+  return aligned(tiling.count(), sizeof(double)) + tiling.split(call.inputs[input].dtype).scratch();
 }
 
 /// Of the forward operator, given the numbers of its inputs. Refuses what does not fit.
