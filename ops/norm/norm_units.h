@@ -172,7 +172,7 @@ class NormUnitMemory {
       make_tile(tile, workspace);
       units_.for_each_part(tile, [&](const NormPart& part) {
         const auto terms = [&](std::int64_t column) { return terms_of(part, lanes_of(pivots() + part.channel, column, part.channels)); };
-        sum_columns<2>(part.channels, part.pixels, terms, [&](std::int64_t column, const std::array<double, 2>& found) {
+        sum_columns(part.channels, part.pixels, terms, [&](std::int64_t column, const ColumnSums& found) {
           for (int k = 0; k < 2; ++k) sums(tile.section, k)[part.channel + column] = found[static_cast<std::size_t>(k)];
         });
       });

@@ -125,9 +125,7 @@ struct Backward {
         if (place < 0) passed[i] = factor[i] = 0;
       });
     }
-    LaneSums<1> sum;
-    sum.add(length, [&](std::int64_t i) { return std::array<double, 1>{static_cast<double>(passed[static_cast<std::size_t>(i)])}; });
-    sums[number] = sum.totals()[0];
+    sums[number] = sum_in_lanes(length, [&](std::int64_t i) { return static_cast<double>(passed[static_cast<std::size_t>(i)]); });
     if (input_gradient.data == nullptr) return;
     for (std::int64_t i = 0; i < length; i += simd::lanes<T>) {
       const simd::Vector<T> by = simd::load(&factor[static_cast<std::size_t>(i)]);
