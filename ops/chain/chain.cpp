@@ -7,6 +7,7 @@
 #include "frit/ops/chain/chain_types.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/operator/unplaced_call.h"
 
 namespace frit::ops {
 namespace {
@@ -191,40 +192,28 @@ std::string describe(const KernelContext& context) {
 }
 
 /// A call without memory: whether there is a kernel depends on types and layouts alone.
-class UnplacedChain {
- public:
-  UnplacedChain(const InferContext& call, Device device) {
-    const auto tensor = [&](const TensorType& type, Layout layout) {
-      return Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, layout);
-    };
-    for (std::size_t i = 0; i < call.inputs.size(); ++i) inputs_.push_back(tensor(call.inputs[i], call.input_layout(i)));
-    const std::vector<TensorType> results = call.op.infer_types(call.inputs, call.attributes);
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      outputs_.push_back(tensor(results[i], i < call.layouts.outputs.size() ? call.layouts.outputs[i] : Layout::contiguous));
-    }
-    staged.emplace(KernelContext{call.op, call.attributes, inputs_, outputs_, {}});
-    layouts_ = layouts_of(staged->centre);
-    layouts_.outputs = call.layouts.outputs;
-    for (const Tensor& input : staged->centre.inputs) {
-      types_.push_back(input.defined() ? TensorType{input.dtype(), input.shape()} : staged->stages.input_type);
+struct UnplacedChain {
+  UnplacedCall call;
+  StagedChain staged;
+  std::vector<TensorType> types;  ///< of the centre's inputs, and how they and its outputs lie
+  CallLayouts layouts;
+
+  UnplacedChain(const InferContext& given, Device device)
+      : call(given, device), staged(call.context()), layouts(layouts_of(staged.centre)) {
+    layouts.outputs = given.layouts.outputs;
+    for (const Tensor& input : staged.centre.inputs) {
+      types.push_back(input.defined() ? TensorType{input.dtype(), input.shape()} : staged.stages.input_type);
     }
   }
 
-  InferContext centre() const { return {staged->centre.op, types_, staged->centre.attributes, layouts_}; }
-
-  std::optional<StagedChain> staged;
-
- private:
-  std::vector<Tensor> inputs_, outputs_;
-  std::vector<TensorType> types_;
-  CallLayouts layouts_;
+  InferContext centre() const { return {staged.centre.op, types, staged.centre.attributes, layouts}; }
 };
 
 std::size_t scratch(const InferContext& call, Device device) {
   const UnplacedChain chain(call, device);
-  const StagedKernel* const kernel = chain.staged->kernel;
+  const StagedKernel* const kernel = chain.staged.kernel;
   if (kernel == nullptr) return scratch_in_parts(call, device);
-  if (kernel->scratch) return kernel->scratch(chain.staged->centre, chain.staged->stages);
+  if (kernel->scratch) return kernel->scratch(chain.staged.centre, chain.staged.stages);
   const auto& rule = chain.centre().op.kernel_on(device).scratch;
   return rule ? rule(chain.centre()) : 0;
 }
@@ -235,7 +224,7 @@ Prepacking prepacking(const InferContext& call, Kernel Operator::*kernel, Device
   const auto& rule = (parts.centre.op->*kernel).prepacking;
   if (!rule || !parts.before.instructions.empty()) return {};
   const UnplacedChain chain(call, device());
-  return chain.staged->kernel == nullptr ? Prepacking() : rule(chain.centre());
+  return chain.staged.kernel == nullptr ? Prepacking() : rule(chain.centre());
 }
 
 void prepack_centre(const KernelContext& context) {

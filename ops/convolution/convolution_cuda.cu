@@ -4,27 +4,18 @@
 #include <optional>
 
 #include "frit/core/cuda/device.h"
-#include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/depthwise/depthwise_convolution.h"
-#include "frit/ops/convolution/depthwise/depthwise_weight.h"
-#include "frit/ops/convolution/direct_convolution.h"
-#include "frit/ops/convolution/narrow_product.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/planned_convolution.h"
-#include "frit/ops/convolution/pointwise_product.h"
 #include "frit/ops/convolution/tiles/patch_convolution.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
-#include "frit/ops/convolution/tiles/swept_convolution.h"
-#include "frit/ops/convolution/tiles/tap_convolution.h"
-#include "frit/ops/convolution/tiles/tap_products.h"
-#include "frit/ops/convolution/weight_gradient/row_products.h"
-#include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/libraries/cuda/channel_bias.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/operator/unplaced_call.h"
 
 namespace frit::ops {
 namespace {
@@ -144,25 +135,15 @@ std::string describe(const ConvolutionCall& call) {
   return describe_plan(call);
 }
 
-/// Of a call that is yet to come, on the current device if there is one.
-Tensor without_memory(const TensorType& type, Layout layout) {
-  const Device device = cuda::device_count() > 0 ? cuda::current_device() : Device{DeviceKind::cuda};
-  return Tensor::over(nullptr, type.shape, type.dtype, device, nullptr, layout);
-}
+/// The current one, if there is any.
+Device device_of_calls() { return cuda::device_count() > 0 ? cuda::current_device() : Device{DeviceKind::cuda}; }
 
-std::vector<Tensor> without_memory(std::span<const TensorType> types, const std::vector<Layout>& layouts) {
-  std::vector<Tensor> tensors;
-  for (const TensorType& type : types) {
-    tensors.push_back(without_memory(type, layouts.empty() ? Layout::contiguous : layouts[tensors.size()]));
-  }
-  return tensors;
-}
-
-/// Likewise, images as kernels like them.
+/// Of a call that is yet to come, images as kernels like them.
 std::vector<Tensor> channels_last(std::span<const TensorType> types) {
   std::vector<Tensor> tensors;
   for (const TensorType& type : types) {
-    tensors.push_back(without_memory(type, type.shape.rank() < 4 ? Layout::contiguous : Layout::channels_last));
+    const Layout layout = type.shape.rank() < 4 ? Layout::contiguous : Layout::channels_last;
+    tensors.push_back(Tensor::over(nullptr, type.shape, type.dtype, device_of_calls(), nullptr, layout));
   }
   return tensors;
 }
@@ -235,14 +216,17 @@ StagedKernel with_programs(ReadConvolution read) {
 
 }  // namespace
 
+bool lies_in_vectors(const Tensor& image) { return image.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(image.raw()); }
+
 Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inputs, std::vector<int> any_layout_outputs) {
   return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
           .prepare = [read](const KernelContext& call) { prepare(read(call.inputs, call.outputs, call.attributes)); },
           .halves = true,
           .scratch =
               [read](const InferContext& call) {
-                const std::vector<Tensor> inputs = without_memory(call.inputs, call.layouts.inputs);
-                return scratch_for(read(inputs, without_memory(call.op.infer(call), call.layouts.outputs), call.attributes));
+                const UnplacedCall unplaced(call, device_of_calls());
+                const KernelContext context = unplaced.context();
+                return scratch_for(read(context.inputs, context.outputs, context.attributes));
               },
           .any_layout_inputs = std::move(any_layout_inputs),
           .any_layout_outputs = std::move(any_layout_outputs),

@@ -3,7 +3,7 @@
 
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/reduce.cuh"
-#include "frit/ops/convolution/direct_convolution.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/elementwise/pointwise.cuh"
 
 namespace frit::ops {

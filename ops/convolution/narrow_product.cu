@@ -4,7 +4,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/reduce.cuh"
 #include "frit/core/cuda/vector.cuh"
-#include "frit/ops/convolution/narrow_product.h"
+#include "frit/ops/convolution/own_kernels.h"
 
 namespace frit::ops {
 namespace {
@@ -56,8 +56,8 @@ struct SharedSums {
   }
 };
 
-/// To at most `most` channels. `lanes` share a position, 16 bytes of its channels each, and add up their sums. Reads and writes each element
-/// once, neighbours by neighbours. Deterministic.
+/// To at most `most` channels. `lanes` share a position, 16 bytes of its channels each, and add up their sums. Reads and writes each
+/// element once, neighbours by neighbours. Deterministic.
 template <class Stored, int most, int lanes>
 __global__ void __launch_bounds__(threads, 2)
     gather_channels(Stored* output /* (positions, results) */, const Stored* input /* (positions, sources) */,
@@ -193,9 +193,7 @@ bool is_narrow_product(const ConvolutionCall& call) {
   const auto [narrow, wide] = std::minmax(g.in_channels, g.out_channels);
   const bool channels =
       narrow > 0 && narrow <= most_narrow && wide <= most_wide && wide * static_cast<std::int64_t>(size_of(weight.dtype())) % 16 == 0;
-  const bool lies = input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last) &&
-                    cuda::aligned_for_vectors(input.raw()) && cuda::aligned_for_vectors(output.raw());
-  return pointwise && channels && lies;
+  return pointwise && channels && lies_in_vectors(input) && lies_in_vectors(output);
 }
 
 void narrow_product(const ConvolutionCall& call, CUstream_st* stream) {

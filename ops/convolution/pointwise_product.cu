@@ -1,8 +1,9 @@
-// Convolutions of size 1 over channels-last images as products of matrices, by cuBLASLt. An image is a matrix (pixels, channels), the weight
-// one of (K, C). The weight's gradient is a sum over very many pixels: a product for each plane of them, and then the sum over the planes.
+// Convolutions of size 1 over channels-last images as products of matrices, by cuBLASLt. An image is a matrix (pixels, channels), the
+// weight one of (K, C). The weight's gradient is a sum over very many pixels: a product for each plane of them, and then the sum over the
+// planes.
 
 #include "frit/core/numerics.h"
-#include "frit/ops/convolution/pointwise_product.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/libraries/cuda/cublas.h"
@@ -72,7 +73,9 @@ bool is_pointwise_product(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool rounds_factors = is_half(weight.dtype()) || (weight.dtype() == DType::f32 && numerics().tf32);
-  const auto aligned = [&](std::int64_t channels) { return channels * static_cast<std::int64_t>(size_of(weight.dtype())) % vector_bytes == 0; };
+  const auto aligned = [&](std::int64_t channels) {
+    return channels * static_cast<std::int64_t>(size_of(weight.dtype())) % vector_bytes == 0;
+  };
   return !rounds_factors && g.kernel == one && g.stride == one && g.padding == none && g.groups == 1 && aligned(g.in_channels) &&
          aligned(g.out_channels) && input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last);
 }

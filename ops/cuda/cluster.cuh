@@ -13,17 +13,12 @@ namespace frit::cuda {
 
 namespace detail {
 
-template <class... Parameters>
+/// In clusters of `blocks` blocks along the first axis of the grid, which is a multiple of it.
 struct ClusterLaunch {
   cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t config = {};
 
-  ClusterLaunch(void (*kernel)(Parameters...), const LaunchShape& shape, int blocks, cudaStream_t stream) {
-    FRIT_CUDA_CALL(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        static_cast<int>(shape.shared_bytes)));
-    // As many blocks to a multiprocessor as its whole memory has room for.
-    FRIT_CUDA_CALL(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
-                                        cudaSharedmemCarveoutMaxShared));
+  ClusterLaunch(const LaunchShape& shape, int blocks, cudaStream_t stream) {
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
     config.gridDim = shape.grid;
@@ -32,6 +27,11 @@ struct ClusterLaunch {
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
+  }
+  /// As many blocks of the kernel to a multiprocessor as its whole memory has room for.
+  void share_memory(const void* kernel) const {
+    FRIT_CUDA_CALL(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.dynamicSmemBytes)));
+    FRIT_CUDA_CALL(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
   }
   ClusterLaunch(const ClusterLaunch&) = delete;
   ClusterLaunch& operator=(const ClusterLaunch&) = delete;
@@ -43,33 +43,28 @@ struct ClusterLaunch {
 template <class... Parameters>
 int resident_clusters(void (*kernel)(Parameters...), LaunchShape shape, int blocks) {
   shape.grid = dim3(static_cast<unsigned>(blocks));
-  const detail::ClusterLaunch<Parameters...> launch(kernel, shape, blocks, nullptr);
+  const detail::ClusterLaunch launch(shape, blocks, nullptr);
+  launch.share_memory(reinterpret_cast<const void*>(kernel));
   int clusters = 0;
   if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &launch.config) == cudaSuccess) return clusters;
   (void)cudaGetLastError();
   return 0;
 }
 
-/// As `launch`, in clusters of `blocks` blocks along the first axis of the grid, which is a multiple of it.
+/// As `launch`, in clusters.
 template <class... Parameters, class... Arguments>
 void launch_clusters(void (*kernel)(Parameters...), const LaunchShape& shape, int blocks, cudaStream_t stream, Arguments&&... arguments) {
-  const detail::ClusterLaunch<Parameters...> launch(kernel, shape, blocks, stream);
+  const detail::ClusterLaunch launch(shape, blocks, stream);
+  launch.share_memory(reinterpret_cast<const void*>(kernel));
   FRIT_CUDA_CALL(cudaLaunchKernelEx(&launch.config, kernel, std::forward<Arguments>(arguments)...));
 }
 
 /// A kernel that has no dynamic shared memory, with pointers to its arguments as cudaLaunchKernel takes them, in clusters if `blocks` is
 /// more than one. The caches keep their memory.
 inline void launch_clusters(const void* kernel, const LaunchShape& shape, int blocks, cudaStream_t stream, const void* const* arguments) {
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = shape.grid;
-  config.blockDim = shape.block;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = blocks > 1 ? 1 : 0;
-  FRIT_CUDA_CALL(cudaLaunchKernelExC(&config, kernel, const_cast<void**>(arguments)));
+  detail::ClusterLaunch launch(shape, blocks, stream);
+  launch.config.numAttrs = blocks > 1 ? 1 : 0;
+  FRIT_CUDA_CALL(cudaLaunchKernelExC(&launch.config, kernel, const_cast<void**>(arguments)));
 }
 
 /// In shared memory: counts the bytes that were announced and have come, by the copy engine or from the cluster's other blocks. Its phases

@@ -1,5 +1,5 @@
-// Programs of elementwise operations. Large ones have a kernel of their own, where it can be compiled; for all others an interpreter runs the
-// functors of the operators' own kernels.
+// Programs of elementwise operations. Large ones have a kernel of their own, where it can be compiled; for all others an interpreter runs
+// the functors of the operators' own kernels.
 
 #include "frit/ops/cuda/async_copy.cuh"
 #include "frit/ops/elementwise/compiled_program.cuh"
@@ -339,7 +339,7 @@ void run_cuda_program(const KernelContext& context) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(elementwise) {
-  Kernel kernel = elementwise_kernel(run_cuda_program, most_program_inputs);
+  Kernel kernel = map_kernel(run_cuda_program, most_program_inputs, /*halves=*/true);
   kernel.prepare = prepare_cuda_program;
   kernel.describe = describe_cuda_program;
   for (int output = 1; output < most_program_outputs; ++output) kernel.any_layout_outputs.push_back(output);

@@ -15,6 +15,19 @@ struct ElementwiseAttributes {
   }
 };
 
+/// The kernel of an operator with `inputs` inputs that computes each element of its output from those at its place.
+Kernel map_kernel(KernelFunction run, int inputs, bool halves = false);
+
+/// The functor of a call's attributes, if it takes any.
+template <class Functor, class A>
+Functor make_functor(const Attributes& attributes) {
+  if constexpr (std::is_same_v<A, NoAttributes>) {
+    return Functor{};
+  } else {
+    return Functor(attributes.as<A>());
+  }
+}
+
 // What a program may have at most, so that it travels as a kernel's argument and its values fit into shared memory.
 inline constexpr int most_program_inputs = 8, most_program_outputs = 4, most_instructions = 16, most_instruction_operands = 3;
 

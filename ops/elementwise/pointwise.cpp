@@ -4,8 +4,8 @@
 
 namespace frit::ops {
 
-Kernel map_kernel(KernelFunction run, int inputs) {
-  Kernel kernel{.run = std::move(run), .strided = true, .any_layout_outputs = {0}};
+Kernel map_kernel(KernelFunction run, int inputs, bool halves) {
+  Kernel kernel{.run = std::move(run), .strided = true, .halves = halves, .any_layout_outputs = {0}};
   kernel.any_layout_inputs.resize(static_cast<std::size_t>(inputs));
   std::iota(kernel.any_layout_inputs.begin(), kernel.any_layout_inputs.end(), 0);
   return kernel;

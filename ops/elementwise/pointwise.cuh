@@ -1,36 +1,18 @@
 #pragma once
 
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/elementwise/compiled_program.cuh"
+#include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/elementwise/functions.h"
 #include "frit/ops/operator/registry.h"
 
 // CUDA kernels of operators that compute each element of one output from the elements at its place.
 
 namespace frit::ops {
-
-/// The kernel of an operator with `inputs` inputs.
-inline Kernel elementwise_kernel(KernelFunction run, int inputs) {
-  Kernel kernel{.run = std::move(run), .strided = true, .halves = true, .any_layout_outputs = {0}};
-  kernel.any_layout_inputs.resize(static_cast<std::size_t>(inputs));
-  std::iota(kernel.any_layout_inputs.begin(), kernel.any_layout_inputs.end(), 0);
-  return kernel;
-}
-
-/// The functor of a call's attributes, if it takes any.
-template <class Functor, class A>
-Functor make_functor(const Attributes& attributes) {
-  if constexpr (std::is_same_v<A, NoAttributes>) {
-    return Functor{};
-  } else {
-    return Functor(attributes.as<A>());
-  }
-}
 
 /// Where Entry stands among the elementwise functions.
 template <class Entry, class... Entries>
@@ -87,7 +69,7 @@ void run_cuda_elementwise(const KernelContext& call) {
 
 template <template <class> class Signature, template <class> class Functor, class A, bool integers>
 void add_cuda_function(Registry& registry, const Elementwise<Signature, Functor, A, integers>& entry) {
-  Kernel kernel = elementwise_kernel(run_cuda_elementwise<Signature, Functor, A, integers>, Mapping<Signature<float>>::inputs);
+  Kernel kernel = map_kernel(run_cuda_elementwise<Signature, Functor, A, integers>, Mapping<Signature<float>>::inputs, /*halves=*/true);
   kernel.functor = functor_data<Elementwise<Signature, Functor, A, integers>>;
   registry.add_cuda(std::string(entry.name) + entry.suffix, std::move(kernel));
 }

@@ -1,35 +1,23 @@
 #pragma once
 
 #include "frit/ops/cpu/elementwise.h"
+#include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
-
-/// The CPU kernel of an operator with `inputs` inputs that computes each element of its output from those at its place.
-Kernel map_kernel(KernelFunction run, int inputs);
-
-/// A functor of the call's attributes, if it has any.
-template <template <class> class Function, class A, class T>
-Function<T> functor_of(const KernelContext& call) {
-  if constexpr (std::is_same_v<A, NoAttributes>) {
-    return Function<T>{};
-  } else {
-    return Function<T>(call.as<A>());
-  }
-}
 
 /// y = Function(x).
 template <template <class> class Function, class A = NoAttributes>
 void run_pointwise(const KernelContext& call) {
   dispatch_floating(call.outputs[0].dtype(),
-                    [&]<class T>() { map_elements<T, T>(call.outputs[0], call.inputs, functor_of<Function, A, T>(call)); });
+                    [&]<class T>() { map_elements<T, T>(call.outputs[0], call.inputs, make_functor<Function<T>, A>(call.attributes)); });
 }
 
 /// The gradient of x from that of y, and from x or y.
 template <template <class> class Function, class A = NoAttributes>
 void run_pointwise_gradient(const KernelContext& call) {
   dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-    const auto function = functor_of<Function, A, T>(call);
+    const auto function = make_functor<Function<T>, A>(call.attributes);
     map_elements<T, T, T>(call.outputs[0], call.inputs, [function](T gradient, T v) { return function.gradient(gradient, v); });
   });
 }

@@ -2,6 +2,7 @@
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
 #include "frit/ops/reduction/sum_tile.h"
 
@@ -13,8 +14,6 @@ Value cross_entropy(Value logits, Value target, Reduction reduction) {
 
 namespace ops {
 namespace {
-
-constexpr std::size_t alignment = 64;
 
 /// Logits as (N, C, S), or channels-last as (N S, C, 1), each of the N S columns with its target class.
 struct Columns {
@@ -63,15 +62,11 @@ std::vector<TensorType> infer(const InferContext& call) {
 }
 
 /// The scratch memory: the loss of each column, and one reduction's states.
-std::size_t losses_bytes(std::int64_t columns) {
-  return (static_cast<std::size_t>(columns) * sizeof(double) + alignment - 1) / alignment * alignment;
-}
-
 std::size_t scratch(const InferContext& call) {
   const std::int64_t columns = element_count(target_shape(call, 0));
   const std::size_t per_column = ReductionPlan(call.shape(0), {1}, true, call.input_layout(0)).scratch_bytes(sizeof(LogSumExpTile<double>));
   const std::size_t total = ReductionPlan({columns}, {0}).scratch_bytes(sizeof(SumTile<double>));
-  return losses_bytes(columns) + std::max(per_column, total);
+  return aligned(columns, sizeof(double)) + std::max(per_column, total);
 }
 
 ReductionPlan plan_of(const Tensor& logits) { return {logits.shape(), {1}, true, logits.layout()}; }
@@ -80,7 +75,7 @@ void kernel(const KernelContext& call) {
   const Tensor& logits = call.inputs[0];
   const Columns columns(logits, call.inputs[1]);
   double* const losses = reinterpret_cast<double*>(call.scratch.data());
-  const std::span<std::byte> states = call.scratch.subspan(losses_bytes(columns.count));
+  const std::span<std::byte> states = call.scratch.subspan(aligned(columns.count, sizeof(double)));
   dispatch_floating(logits.dtype(), [&]<class T>() {
     const T* const x = logits.data<T>();
     T* const y = data_or_null<T>(call.outputs[0]);

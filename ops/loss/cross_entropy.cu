@@ -7,6 +7,7 @@
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 namespace {
@@ -56,22 +57,17 @@ struct ColumnLoss : LogSumExpOf<T, Computed<T>> {
 Lines all_of(std::int64_t columns) { return {Shape{columns}, Strides{1}, {0}}; }
 
 /// The scratch memory: the loss of each column, and one reduction's states.
-std::size_t losses_bytes(std::int64_t columns) {
-  constexpr std::size_t alignment = 64;
-  return (static_cast<std::size_t>(columns) * sizeof(double) + alignment - 1) / alignment * alignment;
-}
-
 std::size_t scratch(const InferContext& call) {
   const std::int64_t columns = call.inputs[1].elements();
-  return losses_bytes(columns) + std::max(LinePlan::scratch_bytes(call.shape(0), {1}, sizeof(LogSumExp<double>)),
-                                          LinePlan::scratch_bytes({columns}, {0}, sizeof(Sum<double>)));
+  return aligned(columns, sizeof(double)) + std::max(LinePlan::scratch_bytes(call.shape(0), {1}, sizeof(LogSumExp<double>)),
+                                                     LinePlan::scratch_bytes({columns}, {0}, sizeof(Sum<double>)));
 }
 
 void kernel(const KernelContext& call) {
   const Tensor &logits = call.inputs[0], &target = call.inputs[1];
   const Reduction reduction = reduction_of(call.attributes);
   const std::int64_t columns = target.elements();
-  const std::span<std::byte> states = call.scratch.subspan(losses_bytes(columns));
+  const std::span<std::byte> states = call.scratch.subspan(aligned(columns, sizeof(double)));
   dispatch_floating_and_halves(logits.dtype(), [&]<class T>() {
     using C = Computed<T>;
     T* const y = data_or_null<T>(call.outputs[0]);

@@ -93,9 +93,7 @@ std::vector<Sample> norm_backward_samples(const Operator& forward) {
   for (const Sample& sample : forward.samples()) {
     std::vector<TensorType> types;
     for (const SampleInput& input : sample.inputs) types.push_back({DType::f64, input.shape});
-    SampleInput statistics(forward.infer_types(types, sample.attributes)[1].shape, Fill::positive);
-    statistics.floating = false;
-    statistics.dtype = DType::f64;
+    const SampleInput statistics = SampleInput::of(DType::f64, forward.infer_types(types, sample.attributes)[1].shape, Fill::positive);
     Sample backward{.inputs = {sample.inputs[0], sample.inputs[0], statistics, statistics}, .attributes = sample.attributes};
     if (sample.inputs.size() > 1) backward.inputs.push_back(sample.inputs[1]);
     result.push_back(backward);

@@ -33,7 +33,7 @@ struct Forward {
 
   /// Of the slice that begins with a channel of a unit.
   Moments moments(const NormUnitMemory<T>& memory, std::int64_t channel) const {
-    std::array<double, 2> sums{};
+    ColumnSums sums{};
     for (std::int64_t i = channel; i < channel + units.slice_channels; ++i) {
       for (int k = 0; k < 2; ++k) sums[static_cast<std::size_t>(k)] += memory.sums(0, k)[i];
     }

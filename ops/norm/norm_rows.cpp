@@ -17,10 +17,10 @@ EvenBlocks row_blocks(const NormGeometry& geometry) {
 
 /// Sums of terms(element, row, lane) over one row.
 template <class Terms>
-std::array<double, 2> sum_row(std::int64_t length, const Terms& terms) {
-  std::array<double, 2> found{};
-  sum_columns<2>(
-      1, length, [&](std::int64_t) { return terms; }, [&](std::int64_t, const std::array<double, 2>& sums) { found = sums; });
+ColumnSums sum_row(std::int64_t length, const Terms& terms) {
+  ColumnSums found{};
+  sum_columns(
+      1, length, [&](std::int64_t) { return terms; }, [&](std::int64_t, const ColumnSums& sums) { found = sums; });
   return found;
 }
 
@@ -97,8 +97,8 @@ struct RowsBackward {
         return std::array{term, term * (load(x + i) - mean)};
       });
     };
-    const std::array<double, 2> sums = weight == nullptr ? weighted([](auto, std::int64_t) { return 1.0; })
-                                                         : weighted([&](auto load, std::int64_t i) { return load(weight + i); });
+    const ColumnSums sums = weight == nullptr ? weighted([](auto, std::int64_t) { return 1.0; })
+                                              : weighted([&](auto load, std::int64_t i) { return load(weight + i); });
     const NormInputGradient rule({means[row], rstds[row]}, {sums[0], sums[1]}, length);
     if (length < least_elements_in_float) {
       write_input_gradient<double>(row, rule);
@@ -133,12 +133,12 @@ struct RowsBackward {
         return std::array{term, term * ((load(x + i) - mean[row]) * rstd[row])};
       };
     };
-    const auto keep = [&](std::int64_t column, const std::array<double, 2>& found) {
+    const auto keep = [&](std::int64_t column, const ColumnSums& found) {
       sums[column] = found[0];
       sums[length + column] = found[1];
     };
-    if (length >= column_lanes) return sum_columns<2>(length, rows, terms_of, keep);
-    const ColumnLanes<2> found = sum_lanes<2>(0, length, rows * length, terms_of(0));  // sum_columns would join rows
+    if (length >= column_lanes) return sum_columns(length, rows, terms_of, keep);
+    const ColumnLanes found = sum_lanes(0, length, rows * length, terms_of(0));  // sum_columns would join rows
     for (std::size_t lane = 0; lane < static_cast<std::size_t>(length); ++lane) {
       keep(static_cast<std::int64_t>(lane), {found[0][lane], found[1][lane]});
     }

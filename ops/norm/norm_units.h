@@ -6,6 +6,7 @@
 #include "frit/ops/norm/column_sums.h"
 #include "frit/ops/norm/norm_core.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 
@@ -130,7 +131,7 @@ class NormPrograms {
   void add(Program& program, const ElementwiseProgram& instructions, std::span<const Tensor> operands, const Tensor& result) {
     program.emplace(instructions, types_of(operands));
     program->bind(operands, {&result, 1});
-    bytes_ = std::max(bytes_, (program->workspace_bytes() + 63) / 64 * 64);
+    bytes_ = std::max(bytes_, aligned(program->workspace_bytes()));
   }
   void run(const Program& program, const NormUnits& units, const NormTile& tile, std::span<std::byte> scratch,
            std::int64_t workspace) const {
@@ -171,7 +172,7 @@ class NormUnitMemory {
       make_tile(tile, workspace);
       units_.for_each_part(tile, [&](const NormPart& part) {
         const auto terms = [&](std::int64_t column) { return terms_of(part, lanes_of(pivots() + part.channel, column, part.channels)); };
-        sum_columns<2>(part.channels, part.pixels, terms, [&](std::int64_t column, const std::array<double, 2>& found) {
+        sum_columns(part.channels, part.pixels, terms, [&](std::int64_t column, const ColumnSums& found) {
           for (int k = 0; k < 2; ++k) sums(tile.section, k)[part.channel + column] = found[static_cast<std::size_t>(k)];
         });
       });
@@ -198,7 +199,6 @@ class NormUnitMemory {
       for (std::int64_t i = 0; i < 2 * units_.channels; ++i) sums(0, 0)[i] += sums(section, 0)[i];
     }
   }
-  static std::size_t aligned(std::int64_t elements, std::size_t size) { return (static_cast<std::size_t>(elements) * size + 63) / 64 * 64; }
   static std::size_t number_bytes(const NormUnits& units) {
     return aligned(units.channels * (1 + 2 * std::max<std::int64_t>(1, units.sections())), sizeof(double));
   }

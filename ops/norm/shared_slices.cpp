@@ -8,9 +8,7 @@ namespace {
 
 std::int64_t processes_of(std::int64_t id) { return id == Communicator::no_id ? 1 : Communicator::of(id).size(); }
 
-std::size_t bytes_of(std::int64_t slices, std::int64_t processes) {
-  return aligned(static_cast<std::size_t>(2 * slices * processes) * sizeof(double));
-}
+std::size_t bytes_of(std::int64_t slices, std::int64_t processes) { return aligned(2 * slices * processes, sizeof(double)); }
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include "frit/ops/operator/emitter.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/operator/unplaced_call.h"
 
 namespace frit::ops {
 
@@ -39,10 +40,24 @@ InTurn::InTurn(const DecomposeRule& rule, std::span<const TensorType> inputs, co
   for (const Value& value : rule(recorder, given, attributes)) results_.push_back(value.id());
 }
 
-Kernel InTurn::on_cpu(const DecomposeRule& rule) {
-  return {.run = [rule](const KernelContext& call) { InTurn(rule, ops::types_of(call.inputs), call.attributes).run(call); },
-          .scratch = [rule](const InferContext& call) { return InTurn(rule, call.inputs, call.attributes).scratch(Device::cpu()); },
-          .describe = [rule](const KernelContext& call) { return InTurn(rule, ops::types_of(call.inputs), call.attributes).schedule(); }};
+Kernel InTurn::kernel(const DecomposeRule& rule, Device (*device)(), const Kernel& own, bool (*takes)(const KernelContext&)) {
+  const auto in_turn = [rule](const KernelContext& call) { return InTurn(rule, ops::types_of(call.inputs), call.attributes); };
+  const auto scratch = [own](const InferContext& call) { return own.scratch ? own.scratch(call) : 0; };
+  // The scratch memory is too small where the call was asked about with other Numerics.
+  const auto takes_now = [=](const KernelContext& call) {
+    if (takes == nullptr || !takes(call)) return false;
+    const std::vector<TensorType> types = ops::types_of(call.inputs);
+    const CallLayouts layouts = layouts_of(call);
+    return scratch({call.op, types, call.attributes, layouts}) <= call.scratch.size();
+  };
+  Kernel kernel = own;
+  kernel.run = [=](const KernelContext& call) { takes_now(call) ? own.run(call) : in_turn(call).run(call); };
+  kernel.scratch = [=](const InferContext& call) {
+    if (takes != nullptr && takes(UnplacedCall(call, device()).context())) return scratch(call);
+    return InTurn(rule, call.inputs, call.attributes).scratch(device(), call.layouts.inputs);
+  };
+  kernel.describe = [=](const KernelContext& call) { return takes_now(call) ? own.describe(call) : in_turn(call).schedule(); };
+  return kernel;
 }
 
 std::vector<TensorType> InTurn::types_of(const std::vector<int>& values) const {

@@ -11,8 +11,10 @@ class InTurn {
   /// `rule` emits the operators, without constants, for inputs of these types. Throws ErrorKind::argument where they do not fit.
   InTurn(const DecomposeRule& rule, std::span<const TensorType> inputs, const Attributes& attributes);
 
-  /// A CPU's kernel that does nothing else.
-  static Kernel on_cpu(const DecomposeRule& rule);
+  /// The device's kernel that does so, but for the calls that `own` takes, which is a kernel with its description. `takes` looks at types,
+  /// layouts and the device alone.
+  static Kernel kernel(const DecomposeRule& rule, Device (*device)(), const Kernel& own = {},
+                       bool (*takes)(const KernelContext&) = nullptr);
 
   /// Of what the rule gives.
   std::vector<TensorType> results() const;

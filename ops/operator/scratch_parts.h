@@ -9,6 +9,7 @@ namespace frit::ops {
 
 /// Bytes up to the next part of scratch memory: whole lines of 64.
 inline std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+inline std::size_t aligned(std::int64_t count, std::size_t size) { return aligned(static_cast<std::size_t>(count) * size); }
 
 /// Scratch memory, part by part.
 class ScratchParts {
@@ -16,7 +17,7 @@ class ScratchParts {
   /// The next part's place in bytes.
   std::size_t add(std::int64_t count, std::size_t size) {
     const std::size_t place = bytes_;
-    bytes_ += aligned(static_cast<std::size_t>(count) * size);
+    bytes_ += aligned(count, size);
     return place;
   }
   std::size_t bytes() const { return bytes_; }

@@ -7,6 +7,7 @@
 #include "frit/ops/cuda/tensor_table.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/optimizer/clip_scale.h"
 
 namespace frit::ops {
@@ -103,15 +104,10 @@ struct NormOfSums : SumOf<TensorSource<double>> {
 };
 
 /// The scratch memory: a sum for each chunk, and their reduction's states.
-std::size_t sums_bytes(std::int64_t chunks) {
-  constexpr std::size_t alignment = 64;
-  return (static_cast<std::size_t>(chunks) * sizeof(double) + alignment - 1) / alignment * alignment;
-}
-
 std::size_t norm_scratch(const InferContext& call) {
   std::int64_t chunks = 0;
   for (const TensorType& type : call.inputs) chunks += chunks_of(type.elements(), block_chunk);
-  return sums_bytes(chunks) + LinePlan::scratch_bytes({chunks}, {0}, sizeof(Sum<double>));
+  return aligned(chunks, sizeof(double)) + LinePlan::scratch_bytes({chunks}, {0}, sizeof(Sum<double>));
 }
 
 /// False, with nothing done, if the tensors are too many or too large for one block.
@@ -147,7 +143,7 @@ void norm_kernel(const KernelContext& call) {
     }
     launch();
     reduce_lines(call.stream, NormOfSums<T>{{{sums}}, call.outputs[0].data<T>()}, Lines({chunks}, {1}, {0}),
-                 call.scratch.subspan(sums_bytes(chunks)));
+                 call.scratch.subspan(aligned(chunks, sizeof(double))));
   });
 }
 

@@ -130,12 +130,9 @@ std::vector<Sample> clear_samples() {
 template <class Options>
 Sample update_sample(const Shape& shape, std::initializer_list<Fill> buffers, const Options& options, Fill scale = Fill::positive,
                      const UpdatedPart& updated = {}) {
-  SampleInput rate({}, Fill::positive);
-  rate.floating = false;
-  rate.dtype = DType::f64;
   const Parts parts = parts_of(element_count(shape), updated);
   const Shape part = updated.processes > 1 ? Shape{parts.size(static_cast<int>(updated.rank))} : shape;
-  Sample sample{.inputs = {shape, part, rate, SampleInput::integers({}, 3), {{}, scale}},
+  Sample sample{.inputs = {shape, part, SampleInput::of(DType::f64, {}, Fill::positive), SampleInput::integers({}, 3), {{}, scale}},
                 .attributes = UpdateAttributes<Options>{options, updated}};
   for (const Fill fill : buffers) sample.inputs.push_back(SampleInput(part, fill));
   return sample;
@@ -169,10 +166,7 @@ std::vector<Sample> adam_samples() {
 
 std::vector<Sample> advance_samples() {
   const auto sample = [](std::int64_t upper, Fill fill) {
-    SampleInput scale({}, fill);
-    scale.floating = false;
-    scale.dtype = DType::f32;
-    return Sample{.inputs = {SampleInput::integers({}, upper), scale}, .smooth = false};
+    return Sample{.inputs = {SampleInput::integers({}, upper), SampleInput::of(DType::f32, {}, fill)}, .smooth = false};
   };
   return {sample(1, Fill::ones), sample(2, Fill::positive), sample(100, Fill::zeros), sample(1'000'000, Fill::normal)};
 }

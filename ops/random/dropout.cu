@@ -57,5 +57,5 @@ void run_cuda_dropout_backward(const KernelContext& call) {
 
 FRIT_CUDA_KERNELS(dropout) {
   registry.add_cuda("dropout", {.run = run_cuda_dropout, .halves = true});
-  registry.add_cuda("dropout_backward", elementwise_kernel(run_cuda_dropout_backward, 2));
+  registry.add_cuda("dropout_backward", map_kernel(run_cuda_dropout_backward, 2, /*halves=*/true));
 }

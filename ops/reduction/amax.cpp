@@ -57,14 +57,9 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {{call.inputs[0].dtype, shape}, {DType::i64, shape}};
 }
 
-ReductionPlan plan_of(const KernelContext& call, const Tensor& input) {
-  return {input.shape(), normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str()), true, input.layout()};
-}
-
 std::size_t scratch(const InferContext& call) {
-  const ReductionPlan plan(call.shape(0), reduction_axes(call), true, call.input_layout(0));
   return dispatch_arithmetic(call.inputs[0].dtype,
-                             [&]<class T>() { return plan.scratch_bytes(sizeof(SharedExtremumTile<MaximumOrder, T>)); });
+                             [&]<class T>() { return reduction_plan(call).scratch_bytes(sizeof(SharedExtremumTile<MaximumOrder, T>)); });
 }
 
 template <class Order>
@@ -78,8 +73,8 @@ void kernel(const KernelContext& call) {
       block.store(value, tile.value);
       block.store(count, tile.count);
     };
-    count != nullptr ? reduce_elements<SharedExtremumTile<Order, T, true>>(plan_of(call, input), call.scratch, x, finish)
-                     : reduce_elements<SharedExtremumTile<Order, T, false>>(plan_of(call, input), call.scratch, x, finish);
+    count != nullptr ? reduce_elements<SharedExtremumTile<Order, T, true>>(reduction_plan(call, input), call.scratch, x, finish)
+                     : reduce_elements<SharedExtremumTile<Order, T, false>>(reduction_plan(call, input), call.scratch, x, finish);
   });
 }
 
@@ -121,7 +116,7 @@ void backward_kernel(const KernelContext& call) {
     const std::int64_t* const count = call.inputs[3].data<std::int64_t>();
     T* const y = call.outputs[0].data<T>();
     visit(
-        plan_of(call, input), y,
+        reduction_plan(call, input), y,
         [&](std::int64_t result) { return std::pair(extremum[result], gradient[result] / static_cast<T>(count[result])); },
         [x](std::int64_t place, T best, T share) { return ties(x[place], best) ? share : T{0}; });
   });
@@ -129,9 +124,8 @@ void backward_kernel(const KernelContext& call) {
 
 std::vector<Sample> backward_samples() {
   const auto sample = [](Shape input, Shape output, ReductionAttributes attributes) {
-    SampleInput count(output, Fill::ones);
-    count.floating = false;
-    return Sample{.inputs = {output, SampleInput(std::move(input), Fill::ones), SampleInput(output, Fill::ones), count},
+    return Sample{.inputs = {output, SampleInput(std::move(input), Fill::ones), SampleInput(output, Fill::ones),
+                             SampleInput::of(DType::i64, output, Fill::ones)},
                   .attributes = attributes,
                   .smooth = false};
   };

@@ -12,10 +12,6 @@ std::size_t scratch(const InferContext& call) {
   return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(CountedExtremum<MaximumOrder, double>));
 }
 
-Dims axes_of(const KernelContext& call, int rank) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
-}
-
 /// Either result may be undefined.
 template <class Order, class T>
 SharedExtremum<Order, T> reduction_of(const KernelContext& call, const T* x) {
@@ -27,14 +23,14 @@ Kernel kernel() {
   const auto with_reduction = [](const KernelContext& call, const auto& body) {
     const Tensor& input = call.inputs[0];
     dispatch_all(input.dtype(),
-                 [&]<class T>() { body(reduction_of<Order>(call, input.data<T>()), Lines(input, axes_of(call, input.rank()))); });
+                 [&]<class T>() { body(reduction_of<Order>(call, input.data<T>()), Lines(input, reduction_axes(call, input.rank()))); });
   };
   return line_kernel(with_reduction, scratch);
 }
 
 template <class Order>
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
-  const Dims axes = axes_of(call, staged_type(call, stages).shape.rank());
+  const Dims axes = reduction_axes(call, staged_type(call, stages).shape.rank());
   return channel_reduction(call, stages, axes, concat("SharedExtremum<", Order::name, ", "),
                            [&]<class T>() { return reduction_of<Order, T>(call, nullptr); });
 }
@@ -70,7 +66,7 @@ void backward_kernel(const KernelContext& call) {
                                    call.inputs[0].data<T>(),
                                    call.inputs[2].data<T>(),
                                    call.inputs[3].data<std::int64_t>()};
-    visit_lines(call.stream, shared, Lines(input, axes_of(call, input.rank())));
+    visit_lines(call.stream, shared, Lines(input, reduction_axes(call, input.rank())));
   });
 }
 

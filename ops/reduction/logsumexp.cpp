@@ -18,13 +18,7 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {{dtype, shape}, {statistics_dtype(dtype), shape}, {statistics_dtype(dtype), shape}};
 }
 
-ReductionPlan plan_of(const KernelContext& call, const Tensor& input) {
-  return {input.shape(), normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str()), true, input.layout()};
-}
-
-std::size_t scratch(const InferContext& call) {
-  return ReductionPlan(call.shape(0), reduction_axes(call), true, call.input_layout(0)).scratch_bytes(sizeof(LogSumExpTile<double>));
-}
+std::size_t scratch(const InferContext& call) { return reduction_plan(call).scratch_bytes(sizeof(LogSumExpTile<double>)); }
 
 /// A function of its own, in which the loop becomes vector code.
 template <class T>
@@ -43,7 +37,7 @@ void kernel(const KernelContext& call) {
     T* const y = data_or_null<T>(call.outputs[0]);
     T* const maximum = data_or_null<T>(call.outputs[1]);
     T* const sum = data_or_null<T>(call.outputs[2]);
-    reduce_log_sum_exp(plan_of(call, input), call.scratch, x, [&](const auto& tile, const Block& block) {
+    reduce_log_sum_exp(reduction_plan(call, input), call.scratch, x, [&](const auto& tile, const Block& block) {
       if (y != nullptr) block.store(y, logarithms(tile, block.width).data());
       block.store(maximum, tile.maximum);
       block.store(sum, tile.sum);
@@ -90,7 +84,7 @@ void backward_kernel(const KernelContext& call) {
     const T* const sum = call.inputs[3].data<T>();
     T* const y = call.outputs[0].data<T>();
     visit(
-        plan_of(call, input), y, [&](std::int64_t result) { return std::pair(maximum[result], gradient[result] / sum[result]); },
+        reduction_plan(call, input), y, [&](std::int64_t result) { return std::pair(maximum[result], gradient[result] / sum[result]); },
         [x](std::int64_t place, T greatest, T scale) { return vector_exp(x[place] - greatest) * scale; });
   });
 }

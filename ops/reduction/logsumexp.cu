@@ -8,10 +8,6 @@
 namespace frit::ops {
 namespace {
 
-Dims axes_of(const KernelContext& call, int rank) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
-}
-
 std::size_t scratch(const InferContext& call) {
   return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(LogSumExp<double>));
 }
@@ -26,14 +22,14 @@ LogOfSumExp<T> reduction_of(const KernelContext& call, const T* x) {
 Kernel kernel() {
   const auto with_reduction = [](const KernelContext& call, const auto& body) {
     const Tensor& input = call.inputs[0];
-    dispatch_floating_and_halves(input.dtype(),
-                                 [&]<class T>() { body(reduction_of(call, input.data<T>()), Lines(input, axes_of(call, input.rank()))); });
+    dispatch_floating_and_halves(
+        input.dtype(), [&]<class T>() { body(reduction_of(call, input.data<T>()), Lines(input, reduction_axes(call, input.rank()))); });
   };
   return line_kernel(with_reduction, scratch);
 }
 
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
-  return channel_reduction(call, stages, axes_of(call, staged_type(call, stages).shape.rank()), "LogOfSumExp<",
+  return channel_reduction(call, stages, reduction_axes(call, staged_type(call, stages).shape.rank()), "LogOfSumExp<",
                            [&]<class T>() { return reduction_of<T>(call, nullptr); });
 }
 
@@ -64,7 +60,7 @@ void backward_kernel(const KernelContext& call) {
                                    call.inputs[0].data<T>(),
                                    Statistics<T>(call.inputs[2]),
                                    Statistics<T>(call.inputs[3])};
-    visit_lines(call.stream, spread, Lines(input, axes_of(call, input.rank())));
+    visit_lines(call.stream, spread, Lines(input, reduction_axes(call, input.rank())));
   });
 }
 

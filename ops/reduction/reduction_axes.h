@@ -4,6 +4,8 @@
 
 namespace frit::ops {
 
+class ReductionPlan;
+
 struct ReductionAttributes {
   Dims axes;  ///< empty: all
   bool keep_dims = false;
@@ -32,6 +34,11 @@ Shape reduced_shape(const Shape& shape, const Dims& axes, bool keep_dims);
 /// The normalized axes of a call and its result's shape.
 Dims reduction_axes(const InferContext& call);
 Shape reduction_shape(const InferContext& call);
+/// The axes where the rank is not input 0's.
+Dims reduction_axes(const KernelContext& call, int rank);
+/// How a CPU goes over input 0; and over the tensor that a call reduces, or whose gradient it gives.
+ReductionPlan reduction_plan(const InferContext& call);
+ReductionPlan reduction_plan(const KernelContext& call, const Tensor& input);
 
 /// The result of a reduction over `axes`, or its gradient, with size 1 in their place: it broadcasts over `shape`, the input's.
 Value restore_axes(Value reduced, const Shape& shape, const Dims& axes);

@@ -210,18 +210,6 @@ void backward_kernel(const KernelContext& call) {
   });
 }
 
-Kernel image_kernel(KernelFunction run, std::vector<int> images) {
-  return {.run = std::move(run), .any_layout_inputs = std::move(images), .any_layout_outputs = {0}, .one_layout = true};
-}
-
-Values softmax_gradient(const GradientContext& call) {
-  return {emit_one("softmax_backward", {call.gradients[0], call.outputs[0]}, call.attributes)};
-}
-
-Values log_softmax_gradient(const GradientContext& call) {
-  return {emit_one("log_softmax_backward", {call.gradients[0], call.outputs[0]}, call.attributes)};
-}
-
 /// What is not there has no weight.
 Value softmax_of_longer_rows(std::span<const Value> inputs, const Attributes& attributes, std::int64_t more) {
   const Value x = inputs[0];
@@ -246,23 +234,46 @@ Values log_softmax_second_gradient(const GradientContext& call) {
 }
 
 std::vector<Sample> backward_samples() {
-  return {
-      {.inputs = {Shape{7}, Shape{7}}, .attributes = SoftmaxAttributes{0}},
-      {.inputs = {Shape{3, 5}, Shape{3, 5}}, .attributes = SoftmaxAttributes{-1}},
-      {.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}},
-      {.inputs = {Shape{2, 4, 3, 2}, Shape{2, 4, 3, 2}}},
-      {.inputs = {Shape{3, 24}, Shape{3, 24}}},
-      {.inputs = {Shape{2, 16, 3, 4}, Shape{2, 16, 3, 4}}},
-      {.inputs = {Shape{5, 16}, Shape{5, 16}}, .attributes = SoftmaxAttributes{0}},
-      {.inputs = {Shape{2, 40}, Shape{2, 40}}},
-      {.inputs = {Shape{1, 1}, Shape{1, 1}}},
-      {.inputs = {Shape{0, 3}, Shape{0, 3}}},
-  };
+  std::vector<Sample> result = samples();
+  for (Sample& sample : result) sample.inputs.push_back(sample.inputs[0]);
+  return result;
 }
 
 /// Along another axis, as in attention, rows are best read as they lie.
 bool is_over_channels(const Shape& image, const Attributes& attributes) {
   return normalize_axis(attributes.as<SoftmaxAttributes>().axis, image.rank(), "softmax") == 1;
+}
+
+void add_staged(Registry& registry, Operator entry) {
+  entry.staged_inputs = {{0}};
+  entry.staged_output = true;
+  entry.staged_where = is_over_channels;
+  entry.cpu.any_layout_outputs = {0};
+  entry.cpu.one_layout = true;
+  registry.add<SoftmaxAttributes>(std::move(entry));
+}
+
+/// The operator and its gradient, of which the form gives the rest.
+template <class Form>
+void add(Registry& registry, Operator forward, Operator backward) {
+  backward.name = forward.name + "_backward";
+  backward.inputs = {"gradient", "output"};
+  backward.infer = infer_backward;
+  backward.cpu = {.run = backward_kernel<Form>, .any_layout_inputs = {0, 1}};
+  backward.in_place = {{0, 0}, {0, 1}};
+  backward.samples = backward_samples;
+  forward.inputs = {"input"};
+  forward.infer = infer;
+  forward.gradient = [name = backward.name](const GradientContext& call) {
+    return Values{emit_one(name, {call.gradients[0], call.outputs[0]}, call.attributes)};
+  };
+  forward.cpu = {.run = kernel<Form>, .any_layout_inputs = {0}};
+  forward.in_place = {{0, 0}};
+  forward.invariance = invariance;
+  forward.with_unit_axis = axis_around_unit_axis<SoftmaxAttributes>;
+  forward.samples = samples;
+  add_staged(registry, std::move(forward));
+  add_staged(registry, std::move(backward));
 }
 
 }  // namespace
@@ -279,63 +290,12 @@ Value log_softmax(Value x, std::int64_t axis) {
 }  // namespace frit
 
 FRIT_OPERATORS(softmax) {
-  registry.add<SoftmaxAttributes>({
-      .name = "softmax",
-      .summary = "exp(x) / sum(exp(x)) along an axis",
-      .inputs = {"input"},
-      .infer = infer,
-      .gradient = softmax_gradient,
-      .of_longer_rows = softmax_of_longer_rows,
-      .staged_inputs = {{0}},
-      .staged_output = true,
-      .staged_where = is_over_channels,
-      .precision = Precision::as_read,
-      .cpu = image_kernel(kernel<Softmax>, {0}),
-      .in_place = {{0, 0}},
-      .invariance = invariance,
-      .with_unit_axis = axis_around_unit_axis<SoftmaxAttributes>,
-      .samples = samples,
-  });
-  registry.add<SoftmaxAttributes>({
-      .name = "log_softmax",
-      .summary = "x - log(sum(exp(x))) along an axis",
-      .inputs = {"input"},
-      .infer = infer,
-      .gradient = log_softmax_gradient,
-      .staged_inputs = {{0}},
-      .staged_output = true,
-      .staged_where = is_over_channels,
-      .precision = Precision::full,
-      .cpu = image_kernel(kernel<LogSoftmax>, {0}),
-      .in_place = {{0, 0}},
-      .invariance = invariance,
-      .with_unit_axis = axis_around_unit_axis<SoftmaxAttributes>,
-      .samples = samples,
-  });
-  registry.add<SoftmaxAttributes>({
-      .name = "softmax_backward",
-      .summary = "output (gradient - sum(gradient output))",
-      .inputs = {"gradient", "output"},
-      .infer = infer_backward,
-      .gradient = softmax_second_gradient,
-      .staged_inputs = {{0}},
-      .staged_output = true,
-      .staged_where = is_over_channels,
-      .cpu = image_kernel(backward_kernel<Softmax>, {0, 1}),
-      .in_place = {{0, 0}, {0, 1}},
-      .samples = backward_samples,
-  });
-  registry.add<SoftmaxAttributes>({
-      .name = "log_softmax_backward",
-      .summary = "gradient - exp(output) sum(gradient)",
-      .inputs = {"gradient", "output"},
-      .infer = infer_backward,
-      .gradient = log_softmax_second_gradient,
-      .staged_inputs = {{0}},
-      .staged_output = true,
-      .staged_where = is_over_channels,
-      .cpu = image_kernel(backward_kernel<LogSoftmax>, {0, 1}),
-      .in_place = {{0, 0}, {0, 1}},
-      .samples = backward_samples,
-  });
+  add<Softmax>(registry,
+               {.name = "softmax",
+                .summary = "exp(x) / sum(exp(x)) along an axis",
+                .of_longer_rows = softmax_of_longer_rows,
+                .precision = Precision::as_read},
+               {.summary = "output (gradient - sum(gradient output))", .gradient = softmax_second_gradient});
+  add<LogSoftmax>(registry, {.name = "log_softmax", .summary = "x - log(sum(exp(x))) along an axis", .precision = Precision::full},
+                  {.summary = "gradient - exp(output) sum(gradient)", .gradient = log_softmax_second_gradient});
 }

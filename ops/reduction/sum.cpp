@@ -43,14 +43,11 @@ std::vector<TensorType> infer(const InferContext& call) {
   return {{is_floating(dtype) ? dtype : DType::i64, reduction_shape(call)}};
 }
 
-std::size_t scratch(const InferContext& call) {
-  return ReductionPlan(call.shape(0), reduction_axes(call), true, call.input_layout(0)).scratch_bytes(sizeof(SumTile<double>));
-}
+std::size_t scratch(const InferContext& call) { return reduction_plan(call).scratch_bytes(sizeof(SumTile<double>)); }
 
 void sum_kernel(const KernelContext& call, bool divide_by_count) {
   const Tensor& input = call.inputs[0];
-  const Dims axes = normalize_axes(call.as<ReductionAttributes>().axes, input.rank(), call.op.name.c_str());
-  const ReductionPlan plan(input.shape(), axes, true, input.layout());
+  const ReductionPlan plan = reduction_plan(call, input);
   dispatch_arithmetic(input.dtype(), [&]<class T>() {
     const T* const x = input.data<T>();
     SumResult<T>* const y = call.outputs[0].data<SumResult<T>>();
@@ -72,22 +69,13 @@ void sum_kernel(const KernelContext& call, bool divide_by_count) {
   });
 }
 
-/// Each element gets its result's gradient.
-Value spread(const GradientContext& call) {
+/// Each element gets its result's gradient, or its share of that.
+Values gradient(const GradientContext& call, bool divide_by_count) {
   const Shape& shape = call.inputs[0].shape();
   const Dims axes = normalize_axes(call.as<ReductionAttributes>().axes, shape.rank(), "sum");
-  return expand(restore_axes(call.gradients[0], shape, axes), shape);
-}
-
-Values sum_gradient(const GradientContext& call) { return {spread(call)}; }
-
-Values mean_gradient(const GradientContext& call) {
-  const Value gradient = call.gradients[0];
-  const Shape& shape = call.inputs[0].shape();
-  const Dims axes = normalize_axes(call.as<ReductionAttributes>().axes, shape.rank(), "mean");
   double count = 1;
   for (const std::int64_t axis : axes) count *= static_cast<double>(shape[static_cast<int>(axis)]);
-  return {expand(restore_axes(gradient / count, shape, axes), shape)};
+  return {expand(restore_axes(divide_by_count ? call.gradients[0] / count : call.gradients[0], shape, axes), shape)};
 }
 
 /// The sums of channels that their producer has anyway.
@@ -165,7 +153,7 @@ FRIT_OPERATORS(sum) {
       .summary = "the sum over axes; integers sum to i64",
       .inputs = {"input"},
       .infer = infer,
-      .gradient = sum_gradient,
+      .gradient = [](const GradientContext& call) { return gradient(call, false); },
       .absorb = absorb_same("sum"),
       .given = given,
       .staged_inputs = {{0}},
@@ -180,7 +168,7 @@ FRIT_OPERATORS(sum) {
       .summary = "the mean over axes",
       .inputs = {"input"},
       .infer = infer,
-      .gradient = mean_gradient,
+      .gradient = [](const GradientContext& call) { return gradient(call, true); },
       .absorb = absorb_same("mean"),
       .averaging = averaging,
       .staged_inputs = {{0}},

@@ -22,11 +22,7 @@ std::size_t scratch(const InferContext& call) {
   return bytes;
 }
 
-Dims axes_of(const KernelContext& call, int rank) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
-}
-
-Lines lines_of(const KernelContext& call) { return {call.inputs[0], axes_of(call, call.inputs[0].rank())}; }
+Lines lines_of(const KernelContext& call) { return {call.inputs[0], reduction_axes(call, call.inputs[0].rank())}; }
 
 /// If its lines are summed as columns.
 std::optional<Columns> columns_of(const KernelContext& call) {
@@ -86,7 +82,7 @@ std::optional<CentreKernel> pixel_sums(const KernelContext& call, const TensorTy
 
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages, bool divide_by_count) {
   const TensorType image = staged_type(call, stages);
-  const Dims axes = axes_of(call, image.shape.rank());
+  const Dims axes = reduction_axes(call, image.shape.rank());
   if (axes != Dims{1}) return pixel_sums(call, image, axes, divide_by_count);
   return channel_reduction(call, stages, axes, "DividedSum<", [&]<class T>() {
     return DividedSum<T>(nullptr, call.outputs[0].data<T>(), divide_by_count ? image.shape[1] : 1);

@@ -90,7 +90,7 @@ void run_casts(std::span<const KernelContext> calls) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(cast) {
-  Kernel kernel = elementwise_kernel(run_cast, 1);
+  Kernel kernel = map_kernel(run_cast, 1, /*halves=*/true);
   kernel.run_together = run_casts;
   kernel.functor = functor_data<std::remove_const_t<decltype(cast_function)>>;
   registry.add_cuda("cast", std::move(kernel));

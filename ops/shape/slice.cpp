@@ -42,11 +42,8 @@ Tensor part(const Tensor& input, const Attributes& attributes) {
 void run_slice(const KernelContext& call) { copy(call.outputs[0], part(call.inputs[0], call.attributes)); }
 
 std::vector<Sample> slice_samples() {
-  SampleInput half({16, 4, 3, 3});
-  half.floating = false;
-  half.dtype = DType::f16;
   return {
-      {.inputs = {half}, .attributes = SliceAttributes{1, 0, 3, 1, DType::f32}, .smooth = false},
+      {.inputs = {SampleInput::of(DType::f16, {16, 4, 3, 3})}, .attributes = SliceAttributes{1, 0, 3, 1, DType::f32}, .smooth = false},
       {.inputs = {Shape{7}}, .attributes = SliceAttributes{0, 2, 5, 1}},
       {.inputs = {Shape{3, 5}}, .attributes = SliceAttributes{-1, -4, -1, 1}},
       {.inputs = {Shape{2, 7, 3}}, .attributes = SliceAttributes{1, 1, INT64_MAX, 3}},

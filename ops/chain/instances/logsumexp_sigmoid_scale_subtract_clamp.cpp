@@ -8,6 +8,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -124,9 +125,7 @@ struct Backward {
         if (place < 0) passed[i] = factor[i] = 0;
       });
     }
-    LaneSums<1> sum;
-    sum.add(length, [&](std::int64_t i) { return std::array<double, 1>{static_cast<double>(passed[static_cast<std::size_t>(i)])}; });
-    sums[number] = sum.totals()[0];
+    sums[number] = sum_in_lanes(length, [&](std::int64_t i) { return static_cast<double>(passed[static_cast<std::size_t>(i)]); });
     if (input_gradient.data == nullptr) return;
     for (std::int64_t i = 0; i < length; i += simd::lanes<T>) {
       const simd::Vector<T> by = simd::load(&factor[static_cast<std::size_t>(i)]);
@@ -138,8 +137,6 @@ struct Backward {
     input_gradient.store(tile, sample, first, length);
   }
 };
-
-std::size_t tile_sum_bytes(const PixelTiling& tiling) { return (static_cast<std::size_t>(tiling.count()) * sizeof(double) + 63) / 64 * 64; }
 
 /// inputs (gradient, input, bias), outputs (input_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
@@ -156,7 +153,7 @@ void run_backward(const KernelContext& call) {
                                .bias = *call.inputs[2].data<T>(),
                                .clamp = Clamp<T>(attributes.clamp()),
                                .sums = sums};
-    for_each_tile<T>(tiling, call.scratch.subspan(tile_sum_bytes(tiling)), [&](auto... where) { backward.run(where...); });
+    for_each_tile<T>(tiling, call.scratch.subspan(aligned(tiling.count(), sizeof(double))), [&](auto... where) { backward.run(where...); });
     if (!call.outputs[1].defined()) return;
     *call.outputs[1].data<T>() = static_cast<T>(-std::accumulate(sums, sums + tiling.count(), 0.0));
   });
@@ -164,7 +161,7 @@ void run_backward(const KernelContext& call) {
 
 std::size_t scratch_bytes(const InferContext& call, std::size_t input) {
   const PixelTiling tiling(planes_of(call.shape(input), call.as<ChainAttributes>()));
-  return tile_sum_bytes(tiling) + tiling.split(call.inputs[input].dtype).scratch();
+  return aligned(tiling.count(), sizeof(double)) + tiling.split(call.inputs[input].dtype).scratch();
 }
 
 /// Of the forward operator, given the numbers of its inputs. Refuses what does not fit.

@@ -3,11 +3,11 @@
 
 #include "frit/ops/chain/chain.h"
 #include "frit/ops/chain/instances/scale_instance_norm_clamp_scale_max.h"
-#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/norm/statistics.h"
 #include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/reduction_axes.h"
 
 namespace frit::ops {
@@ -96,9 +96,10 @@ struct Backward {
       product /= static_cast<double>(scale[c]);
     } else if (planes.pixels > 0) {
       const T* const x = input + sample * planes.pixels * planes.channels + c;
-      const double mean = slice_statistics(
-                              planes.pixels, [&](std::int64_t i) { return x[i * planes.channels]; }, eps)
-                              .mean;
+      const double pivot = static_cast<double>(*x);
+      const double difference =
+          sum_in_lanes(planes.pixels, [&](std::int64_t i) { return static_cast<double>(x[i * planes.channels]) - pivot; });
+      const double mean = pivot + difference / static_cast<double>(planes.pixels);
       product = 0;
       for (std::int64_t i = sample * planes.pixels; i < (sample + 1) * planes.pixels; ++i) {
         if (argmax[i] == static_cast<Index>(c)) product += static_cast<double>(entering[i]) * (static_cast<double>(argmax_input[i]) - mean);

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "frit/core/cuda/launch.cuh"
-#include "frit/ops/convolution/depthwise/depthwise_convolution.h"
 #include "frit/ops/convolution/depthwise/depthwise_tiles.cuh"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/cuda/dispatch.cuh"
 
 namespace frit::ops {

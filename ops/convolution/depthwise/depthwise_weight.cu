@@ -2,7 +2,7 @@
 // over the blocks.
 
 #include "frit/ops/convolution/depthwise/depthwise_rows.cuh"
-#include "frit/ops/convolution/depthwise/depthwise_weight.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 
@@ -22,7 +22,7 @@ struct WeightPlan {
   int chunks = 0, taps = 0;  ///< groups of a row of taps; the taps of one
   int lines = 0, block_lines = 0, line_blocks = 0;
   int segment = 0;  ///< positions of a line
-  int shares = 0;  ///< of a block's lines
+  int shares = 0;   ///< of a block's lines
   cuda::Divisor lanes = {}, thread_groups = {}, segments = {}, rows = {}, depths = {}, row_chunks = {};
 
   FRIT_HOST_DEVICE int block_items() const { return block_groups * taps * block_channels; }

@@ -6,6 +6,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/convolution_stages.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/patch_convolution.h"
 #include "frit/ops/convolution/tiles/patch_taps.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
@@ -131,8 +132,7 @@ bool has_sizes(const Correlation& call) {
 
 bool lies(const Correlation& call) {
   const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
-  const bool images = call.image.is_contiguous(Layout::channels_last) && call.result.is_contiguous(Layout::channels_last);
-  return weight && images && cuda::aligned_for_vectors(call.image.raw()) && cuda::aligned_for_vectors(call.result.raw());
+  return weight && lies_in_vectors(call.image) && lies_in_vectors(call.result);
 }
 
 std::optional<Correlation> correlation_of(const ConvolutionCall& call) {

@@ -4,6 +4,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/convolution_stages.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/convolution/tiles/phase_taps.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
@@ -50,7 +51,7 @@ struct Transposed {
   std::int64_t tile_count(const PhaseShape& s) const { return g.batch * tiles(s.z, 0) * tiles(s.y, 1) * tiles(s.x, 2); }
 };
 
-constexpr int sums_of_four_groups = 64;  ///< of a thread
+constexpr int sums_of_four_groups = 64;                 ///< of a thread
 constexpr int most_parts = 4, most_parts_followed = 8;  ///< of the output channels, with which a call is still faster than cuDNN's
 
 /// How such a kernel shares a device.
@@ -102,8 +103,7 @@ bool has_sizes(const Transposed& call) {
 
 bool lies(const Transposed& call) {
   const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
-  const bool images = call.image.is_contiguous(Layout::channels_last) && call.result.is_contiguous(Layout::channels_last);
-  return weight && images && cuda::aligned_for_vectors(call.image.raw()) && cuda::aligned_for_vectors(call.result.raw());
+  return weight && lies_in_vectors(call.image) && lies_in_vectors(call.result);
 }
 
 /// Against cuDNN's data gradients on an H200: with the whole of 64 -> 64 channels in a block 1.5 times as fast, with four parts as fast,

@@ -7,9 +7,8 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/convolution_stages.h"
 #include "frit/ops/convolution/mirrored_convolution.h"
-#include "frit/ops/convolution/tiles/swept_convolution.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/swept_rows.cuh"
-#include "frit/ops/convolution/tiles/tap_convolution.h"
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 

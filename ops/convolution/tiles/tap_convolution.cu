@@ -2,8 +2,8 @@
 // through shared memory, where each is read by all taps.
 
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/output_tiles.cuh"
-#include "frit/ops/convolution/tiles/tap_convolution.h"
 
 namespace frit::ops {
 namespace {
@@ -112,8 +112,7 @@ bool is_tap_convolution(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool dtypes = on_tensor_cores(weight.dtype()) && takes_image(input.dtype(), weight.dtype());
-  const bool usual = call.kind == cudnn::ConvolutionKind::forward && output.is_contiguous(Layout::channels_last) &&
-                     cuda::aligned_for_vectors(output.raw());
+  const bool usual = call.kind == cudnn::ConvolutionKind::forward && lies_in_vectors(output);
   const bool plain = g.groups == 1 && all_one(g.stride) && all_one(g.dilation) && product(g.output) > 0 && g.batch > 0;
   const bool fits = product(g.input) * g.in_channels <= INT32_MAX && product(g.output) * g.batch <= INT32_MAX;
   bool inside = true;

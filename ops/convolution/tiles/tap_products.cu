@@ -10,9 +10,8 @@
 #include "frit/core/cuda/reduce.cuh"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "frit/ops/convolution/tiles/tap_products.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/tap_tiles.cuh"
-#include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/async_copy.cuh"
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
@@ -289,9 +288,7 @@ struct Slabs {
 std::optional<Slabs> slabs_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
-                    product(call.geometry.kernel) > 1 && input.is_contiguous(Layout::channels_last) &&
-                    output.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(input.raw()) &&
-                    cuda::aligned_for_vectors(output.raw());
+                    product(call.geometry.kernel) > 1 && lies_in_vectors(input) && lies_in_vectors(output);
   if (!fits) return std::nullopt;
   ConvolutionGeometry geometry = call.geometry;
   const std::size_t bytes = size_of(weight.dtype());

@@ -4,8 +4,8 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/weight_gradient/row_products.cuh"
-#include "frit/ops/convolution/weight_gradient/row_products.h"
 #include "frit/ops/cuda/sum_partials.cuh"
 
 namespace frit::ops {
@@ -28,9 +28,7 @@ bool pays(const RowTiles& w, const ConvolutionGeometry& g) {
 std::optional<RowTiles> tiles_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && weight.dtype() == DType::f32 && on_tensor_cores(DType::f32) &&
-                    input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last) &&
-                    cuda::aligned_for_vectors(input.raw()) && cuda::aligned_for_vectors(output.raw()) &&
-                    warpgroup::available(weight.device().index);
+                    lies_in_vectors(input) && lies_in_vectors(output) && warpgroup::available(weight.device().index);
   if (!fits) return std::nullopt;
   const auto tiles = RowTiles::of(call.geometry, cuda::properties(weight.device().index));
   return tiles && pays(*tiles, call.geometry) ? tiles : std::nullopt;

@@ -3,8 +3,8 @@
 
 #include "frit/core/cuda/device.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/weight_gradient/window_products.cuh"
-#include "frit/ops/convolution/weight_gradient/window_products.h"
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 
@@ -33,9 +33,7 @@ bool pays(const TapWindows& windows, const ConvolutionGeometry& g) {
 std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
-                    has_channels(call.geometry, weight.dtype()) && input.is_contiguous(Layout::channels_last) &&
-                    output.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(input.raw()) &&
-                    cuda::aligned_for_vectors(output.raw());
+                    has_channels(call.geometry, weight.dtype()) && lies_in_vectors(input) && lies_in_vectors(output);
   if (!fits) return std::nullopt;
   const auto windows = TapWindows::of(call.geometry, size_of(weight.dtype()), cuda::properties(weight.device().index));
   return windows && pays(*windows, call.geometry) ? windows : std::nullopt;

@@ -24,17 +24,6 @@ Shape convolved_shape(const Shape& image, const Shape& weight, const Convolution
   return shape;
 }
 
-/// inputs (image, weight, scale, post_scale, bias or none)
-Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
-  const auto& a = attributes.as<OwnAttributes>();
-  const Value bias = bias_of(inputs) ? cast(bias_of(inputs), inputs[1].dtype()) : Value();
-  const Value convolved =
-      inputs[0].rank() == 4 ? conv2d(inputs[0], inputs[1], bias, a.options()) : conv3d(inputs[0], inputs[1], bias, a.options());
-  Values results = emit(chain_name, {convolved, inputs[2], inputs[3]}, a.chain);
-  results.push_back(convolved);
-  return results;
-}
-
 /// The gradients of what the convolution gives, of the two scales and of the convolution's bias.
 Values carried_back(std::span<const Value> inputs, const ScaleInstanceNormClampScaleMaxAttributes& chain) {
   return emit(concat(chain_name, "_backward"), {inputs[0], inputs[2], inputs[3], inputs[4], inputs[5], inputs[6], inputs[7], inputs[8]},
@@ -45,12 +34,27 @@ Value weight_gradient_of(Value gradient, Value image, const OwnAttributes& a) {
   return weight_gradient(gradient, cast(image, gradient.dtype()), a.options(), kernel_between(image.shape(), gradient.shape(), a.padding));
 }
 
+}  // namespace
+
+/// inputs (image, weight, scale, post_scale, bias or none)
+Values convolution_instance_norm_max_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const auto& a = attributes.as<OwnAttributes>();
+  const Value bias = bias_of(inputs) ? cast(bias_of(inputs), inputs[1].dtype()) : Value();
+  const Value convolved =
+      inputs[0].rank() == 4 ? conv2d(inputs[0], inputs[1], bias, a.options()) : conv3d(inputs[0], inputs[1], bias, a.options());
+  Values results = emit(chain_name, {convolved, inputs[2], inputs[3]}, a.chain);
+  results.push_back(convolved);
+  return results;
+}
+
 /// inputs (gradient, image, convolved, scale, post_scale, argmax, mean, rstd, argmax_input)
-Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+Values convolution_instance_norm_max_backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
   const Values gradients = carried_back(inputs, a.chain);
   return {weight_gradient_of(gradients[0], inputs[1], a), gradients[1], gradients[2], gradients[3]};
 }
+
+namespace {
 
 /// With the taps as channels, which is the lowering that stands for it among those that a convolution chooses from, and the chain as one
 /// operator, which it has become before.
@@ -59,7 +63,7 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
   Values operands = {inputs[0], inputs[1]};
   if (bias_of(inputs)) operands.push_back(bias_of(inputs));
   const Values convolved = im2col_lowering("", inputs[0].rank() - 2).rule(emitter, operands, a.options());
-  if (convolved.empty()) return {forward_rule(emitter, inputs, attributes)[0]};
+  if (convolved.empty()) return {convolution_instance_norm_max_rule(emitter, inputs, attributes)[0]};
   return {emit(chain_name, {convolved[0], inputs[2], inputs[3]}, a.chain)[0]};
 }
 
@@ -76,7 +80,7 @@ void check(const InferContext& call, std::size_t image, std::size_t other) {
 
 std::vector<TensorType> infer(const InferContext& call) {
   check(call, 0, 1);
-  return convolution_instance_norm_max_in_turn(call.inputs, call.attributes).results();
+  return InTurn(convolution_instance_norm_max_rule, call.inputs, call.attributes).results();
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
@@ -84,7 +88,7 @@ std::vector<TensorType> infer_backward(const InferContext& call) {
   for (const std::int64_t size : kernel_between(call.shape(1), call.shape(2), call.as<OwnAttributes>().padding)) {
     call.require(size > 0, "no convolution of image ", call.shape(1), " gives ", call.shape(2));
   }
-  return convolution_instance_norm_max_backward_in_turn(call.inputs, call.attributes).results();
+  return InTurn(convolution_instance_norm_max_backward_rule, call.inputs, call.attributes).results();
 }
 
 /// For the image too only where it is wanted: its gradient takes that of what the convolution gives.
@@ -180,14 +184,6 @@ Dims kernel_between(const Shape& image, const Shape& convolved, const Dims& padd
   return kernel;
 }
 
-InTurn convolution_instance_norm_max_in_turn(std::span<const TensorType> inputs, const Attributes& attributes) {
-  return {forward_rule, inputs, attributes};
-}
-
-InTurn convolution_instance_norm_max_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes) {
-  return {backward_rule, inputs, attributes};
-}
-
 }  // namespace frit::ops
 
 FRIT_OPERATORS(convolution_scale_instance_norm_clamp_scale_max) {
@@ -202,7 +198,7 @@ FRIT_OPERATORS(convolution_scale_instance_norm_clamp_scale_max) {
       .decompose = decompose,
       .fuse = fuse,
       .any_precision = {0, 2, 3, 4},
-      .cpu = InTurn::on_cpu(forward_rule),
+      .cpu = InTurn::kernel(convolution_instance_norm_max_rule, Device::cpu),
       .samples = samples,
   });
   registry.add<ConvolutionInstanceNormMaxAttributes>({
@@ -213,7 +209,7 @@ FRIT_OPERATORS(convolution_scale_instance_norm_clamp_scale_max) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .any_precision = {1, 3, 4},
-      .cpu = InTurn::on_cpu(backward_rule),
+      .cpu = InTurn::kernel(convolution_instance_norm_max_backward_rule, Device::cpu),
       .index_inputs = {{5, [](const InferContext& call) { return call.shape(2)[1]; }}},
       .samples = backward_samples,
   });

@@ -7,7 +7,7 @@
 #include "frit/ops/cuda/cluster_totals.cuh"
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/libraries/cuda/cudnn.h"
-#include "frit/ops/operator/run.h"
+#include "frit/ops/operator/unplaced_call.h"
 
 namespace frit::ops {
 namespace {
@@ -258,22 +258,27 @@ __global__ void __launch_bounds__(ClusterTaps::threads, 1)
 
 using Totals = ClusterTotals<ShiftedSums, ClusterTaps::threads>;
 
-/// Neither where the calls must run in turn. `types` are those of the image and the weight, and more.
+/// Neither where the calls must run in turn.
 struct Tiles {
   std::optional<ClusterTaps> taps;        ///< for tensor cores
   std::optional<ClusterPatches> patches;  ///< in strict float32
 
-  Tiles(const Tensor& image, std::span<const TensorType> types, const Attributes& attributes) {
+  explicit Tiles(const KernelContext& call) : Tiles(call.inputs[0], types_of(call.inputs.first(2))[1], call.as<OwnAttributes>().padding) {}
+  Tiles(const Tensor& image, const TensorType& weight, const Dims& padding) {
     constexpr std::size_t rest = out_channels * Totals::channel_bytes + sizeof(ChannelMaps) + 512;  // and what else the kernel declares
-    const Dims& padding = attributes.as<OwnAttributes>().padding;
-    if (!has_convolution_instance_norm_max_kernels(types[0], types[1], padding)) return;
-    if (on_tensor_cores(types[1].dtype)) {
-      taps = ClusterTaps::of(image, types[1], padding, rest);
+    if (!has_convolution_instance_norm_max_kernels({image.dtype(), image.shape()}, weight, padding)) return;
+    if (on_tensor_cores(weight.dtype)) {
+      taps = ClusterTaps::of(image, weight, padding, rest);
     } else {
-      patches = ClusterPatches::of(image, types[1], padding);
+      patches = ClusterPatches::of(image, weight, padding);
     }
   }
 };
+
+bool takes(const KernelContext& call) {
+  const Tiles tiles(call);
+  return tiles.taps || tiles.patches;
+}
 
 template <class Stored, class Image, bool deep>
 void run_clusters(const KernelContext& call, const ClusterTaps& tiles) {
@@ -289,31 +294,18 @@ void run_clusters(const KernelContext& call, const ClusterTaps& tiles) {
 
 /// inputs (image, weight, scale, post_scale, bias or none), outputs (output, argmax, mean, rstd, argmax_input, convolved)
 void run_forward(const KernelContext& call) {
-  const Tensor &image = call.inputs[0], &weight = call.inputs[1];
-  const std::vector<TensorType> types = types_of(call.inputs);
-  const Tiles tiles(image, types, call.attributes);
+  const Tiles tiles(call);
   if (tiles.patches) return run_patches(call, *tiles.patches);
-  if (!tiles.taps) return convolution_instance_norm_max_in_turn(types, call.attributes).run(call);
-  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+  dispatch_weight_and_image(call.inputs[1].dtype(), call.inputs[0].dtype(), [&]<class Stored, class Image>() {
     auto* const run = tiles.taps->taps[0] > 1 ? &run_clusters<Stored, Image, true> : &run_clusters<Stored, Image, false>;
     run(call, *tiles.taps);
   });
 }
 
-std::string describe_forward(const KernelContext& call) {
-  const std::vector<TensorType> types = types_of(call.inputs);
-  const Tiles tiles(call.inputs[0], types, call.attributes);
-  if (tiles.taps || tiles.patches) return schedule_of_taps(types[1].dtype);
-  return convolution_instance_norm_max_in_turn(types, call.attributes).schedule();
-}
-
 std::size_t forward_scratch(const InferContext& call) {
   const Device device = cuda::current_device();
-  const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, device, nullptr);
-  const Tiles tiles(image, call.inputs, call.attributes);
-  if (tiles.patches) return scratch_of(*tiles.patches, device.index);
-  if (tiles.taps) return 0;
-  return convolution_instance_norm_max_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  const Tiles tiles(UnplacedCall(call, device).context());
+  return tiles.patches ? scratch_of(*tiles.patches, device.index) : 0;
 }
 
 }  // namespace
@@ -321,12 +313,13 @@ std::size_t forward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max) {
   using namespace frit::ops;
+  const Kernel own{.run = run_forward,
+                   .halves = true,
+                   .scratch = forward_scratch,
+                   .any_layout_inputs = {0},
+                   .any_layout_outputs = {5},
+                   .library = cudnn::version,
+                   .describe = [](const KernelContext& call) { return schedule_of_taps(call.inputs[1].dtype()); }};
   registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max",
-                    {.run = run_forward,
-                     .halves = true,
-                     .scratch = forward_scratch,
-                     .any_layout_inputs = {0},
-                     .any_layout_outputs = {5},
-                     .library = cudnn::version,
-                     .describe = describe_forward});
+                    InTurn::kernel(convolution_instance_norm_max_rule, cuda::current_device, own, takes));
 }

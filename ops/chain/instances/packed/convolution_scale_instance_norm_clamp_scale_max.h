@@ -36,7 +36,7 @@ bool has_convolution_instance_norm_max_kernels(const TensorType& image, const Te
 Dims kernel_between(const Shape& image, const Shape& convolved, const Dims& padding);
 
 /// The calls in turn: the convolution and the chain, forward or backward.
-InTurn convolution_instance_norm_max_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
-InTurn convolution_instance_norm_max_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
+Values convolution_instance_norm_max_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes);
+Values convolution_instance_norm_max_backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes);
 
 }  // namespace frit::ops

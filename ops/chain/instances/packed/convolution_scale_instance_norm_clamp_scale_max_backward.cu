@@ -228,16 +228,13 @@ void run_strict(const KernelContext& call, const GradientTiles& tiles) {
   });
 }
 
-bool has_kernel(const TensorType& image, const TensorType& convolved, Layout layout, const Dims& padding) {
-  Shape weight{convolved.shape[1], image.shape[1]};
-  for (const std::int64_t size : kernel_between(image.shape, convolved.shape, padding)) weight.push_back(size);
-  return convolved.elements() > 0 && layout == Layout::channels_last &&
-         has_convolution_instance_norm_max_kernels(image, {convolved.dtype, weight}, padding);
-}
-
-bool has_kernel(const KernelContext& call, std::span<const TensorType> types) {
-  const Layout layout = call.inputs[2].is_contiguous() ? Layout::contiguous : Layout::channels_last;
-  return has_kernel(types[1], types[2], layout, call.as<OwnAttributes>().padding);
+bool takes(const KernelContext& call) {
+  const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
+  const Dims& padding = call.as<OwnAttributes>().padding;
+  Shape weight{convolved.dim(1), image.dim(1)};
+  for (const std::int64_t size : kernel_between(image.shape(), convolved.shape(), padding)) weight.push_back(size);
+  return convolved.elements() > 0 && !convolved.is_contiguous() &&
+         has_convolution_instance_norm_max_kernels({image.dtype(), image.shape()}, {convolved.dtype(), weight}, padding);
 }
 
 /// inputs (gradient, image, convolved, scale, post_scale, argmax, mean, rstd, argmax_input)
@@ -245,10 +242,6 @@ bool has_kernel(const KernelContext& call, std::span<const TensorType> types) {
 void run_backward(const KernelContext& call) {
   const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
   const Dims& padding = call.as<OwnAttributes>().padding;
-  const std::vector<TensorType> types = types_of(call.inputs);
-  if (!has_kernel(call, types)) {
-    return convolution_instance_norm_max_backward_in_turn(types, call.attributes).run(call);
-  }
   const Dims kernel = kernel_between(image.shape(), convolved.shape(), padding);
   if (!on_tensor_cores(convolved.dtype())) return run_strict(call, GradientTiles(StagedTaps::of_convolution(image, kernel, padding)));
   dispatch_weight_and_image(convolved.dtype(), image.dtype(), [&]<class Stored, class Image>() {
@@ -256,19 +249,9 @@ void run_backward(const KernelContext& call) {
   });
 }
 
-std::string describe_backward(const KernelContext& call) {
-  const std::vector<TensorType> types = types_of(call.inputs);
-  if (!has_kernel(call, types)) return convolution_instance_norm_max_backward_in_turn(types, call.attributes).schedule();
-  return schedule_of_taps(types[2].dtype);
-}
-
 std::size_t backward_scratch(const InferContext& call) {
   const Dims& padding = call.as<OwnAttributes>().padding;
   const Device device = cuda::current_device();
-  const Layout layout = call.layouts.inputs.empty() ? Layout::contiguous : call.layouts.inputs[2];
-  if (!has_kernel(call.inputs[1], call.inputs[2], layout, padding)) {
-    return convolution_instance_norm_max_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
-  }
   std::size_t bytes = 0;
   const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
   const Dims kernel = kernel_between(call.shape(1), call.shape(2), padding);
@@ -288,11 +271,12 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max_backward) {
   using namespace frit::ops;
+  const Kernel own{.run = run_backward,
+                   .halves = true,
+                   .scratch = backward_scratch,
+                   .any_layout_inputs = {1, 2},
+                   .library = cudnn::version,
+                   .describe = [](const KernelContext& call) { return schedule_of_taps(call.inputs[2].dtype()); }};
   registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max_backward",
-                    {.run = run_backward,
-                     .halves = true,
-                     .scratch = backward_scratch,
-                     .any_layout_inputs = {1, 2},
-                     .library = cudnn::version,
-                     .describe = describe_backward});
+                    InTurn::kernel(convolution_instance_norm_max_backward_rule, cuda::current_device, own, takes));
 }

@@ -17,12 +17,6 @@ constexpr const char* chain_name = "group_norm_scale_max_pool_clamp";
 
 Value bias_of(std::span<const Value> inputs) { return inputs.size() > 5 ? inputs[5] : Value(); }
 
-Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
-  const auto& a = attributes.as<OwnAttributes>();
-  const Im2colProduct product(inputs[0], inputs[1], bias_of(inputs), a.im2col);
-  return emit(chain_name, {product.convolved, inputs[2], inputs[3], inputs[4]}, a.chain);
-}
-
 /// The gradients of what the convolution gives, of the norm's weight and bias, of the scale and of the convolution's bias.
 Values carried_back(std::span<const Value> kept, Value convolved, Value bias, const GroupNormScaleMaxPoolClampAttributes& chain) {
   Values gradients =
@@ -31,8 +25,16 @@ Values carried_back(std::span<const Value> kept, Value convolved, Value bias, co
   return gradients;
 }
 
+}  // namespace
+
+Values packed_group_norm_pool_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  const auto& a = attributes.as<OwnAttributes>();
+  const Im2colProduct product(inputs[0], inputs[1], bias_of(inputs), a.im2col);
+  return emit(chain_name, {product.convolved, inputs[2], inputs[3], inputs[4]}, a.chain);
+}
+
 /// inputs (gradient, image, weight, norm_weight, norm_bias, scale, argmax, mean, rstd, argmax_input, bias or none)
-Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+Values packed_group_norm_pool_backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
   const Value bias = inputs.size() > 10 ? inputs[10] : Value();
   const Im2colProduct product(inputs[1], inputs[2], bias, a.im2col);
@@ -40,9 +42,11 @@ Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& 
   return {product.weight_gradient(gradients[0]), gradients[1], gradients[2], gradients[3], gradients[4]};
 }
 
+namespace {
+
 /// The chain as one operator, which it has become before convolutions choose their lowerings.
 Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
-  return {forward_rule(emitter, inputs, attributes)[0]};
+  return {packed_group_norm_pool_rule(emitter, inputs, attributes)[0]};
 }
 
 void check(const InferContext& call, std::size_t image) {
@@ -56,12 +60,12 @@ void check(const InferContext& call, std::size_t image) {
 
 std::vector<TensorType> infer(const InferContext& call) {
   check(call, 0);
-  return packed_group_norm_pool_in_turn(call.inputs, call.attributes).results();
+  return InTurn(packed_group_norm_pool_rule, call.inputs, call.attributes).results();
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
   check(call, 1);
-  return packed_group_norm_pool_backward_in_turn(call.inputs, call.attributes).results();
+  return InTurn(packed_group_norm_pool_backward_rule, call.inputs, call.attributes).results();
 }
 
 /// For the image too only where it is wanted: its gradient takes that of what the convolution gives.
@@ -172,14 +176,6 @@ bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorTyp
   return windows && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX && geometry.pixels() * out_channels <= INT32_MAX;
 }
 
-InTurn packed_group_norm_pool_in_turn(std::span<const TensorType> inputs, const Attributes& attributes) {
-  return {forward_rule, inputs, attributes};
-}
-
-InTurn packed_group_norm_pool_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes) {
-  return {backward_rule, inputs, attributes};
-}
-
 }  // namespace frit::ops
 
 FRIT_OPERATORS(packed_group_norm_scale_max_pool_clamp) {
@@ -194,7 +190,7 @@ FRIT_OPERATORS(packed_group_norm_scale_max_pool_clamp) {
       .decompose = decompose,
       .fuse = fuse,
       .any_precision = {0, 2, 3, 4, 5},
-      .cpu = InTurn::on_cpu(forward_rule),
+      .cpu = InTurn::kernel(packed_group_norm_pool_rule, Device::cpu),
       .samples = samples,
   });
   registry.add<PackedGroupNormPoolAttributes>({
@@ -206,7 +202,7 @@ FRIT_OPERATORS(packed_group_norm_scale_max_pool_clamp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .any_precision = {1, 3, 4, 5, 10},
-      .cpu = InTurn::on_cpu(backward_rule),
+      .cpu = InTurn::kernel(packed_group_norm_pool_backward_rule, Device::cpu),
       .index_inputs = {{6, window_elements}},
       .samples = backward_samples,
   });

@@ -313,42 +313,25 @@ void run_patches(const KernelContext& call, const ForwardPatches& tiles, const G
   });
 }
 
-bool has_kernels(const Tensor& image, const TensorType& weight, const OwnAttributes& attributes) {
-  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels({image.dtype(), image.shape()}, weight, attributes)) return false;
-  return on_tensor_cores(weight.dtype) || fits_device(ForwardPatches(image, weight, attributes), image.device().index);
-}
+bool takes(const KernelContext& call) { return has_kernels<ForwardPatches>(call, 0); }
 
 /// inputs (image, weight, norm_weight, norm_bias, scale, bias or none), outputs (output, argmax, mean, rstd, argmax_input)
 void run_forward(const KernelContext& call) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
   const auto& attributes = call.as<OwnAttributes>();
-  const std::vector<TensorType> types = types_of(call.inputs);
-  if (!has_kernels(image, types[1], attributes)) return packed_group_norm_pool_in_turn(types, call.attributes).run(call);
+  const TensorType weight_type{weight.dtype(), weight.shape()};
   const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape(), attributes.im2col), attributes.chain);
-  if (!on_tensor_cores(weight.dtype())) return run_patches(call, ForwardPatches(image, types[1], attributes), geometry);
+  if (!on_tensor_cores(weight.dtype())) return run_patches(call, ForwardPatches(image, weight_type, attributes), geometry);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(types[1], [&]<int loads>() {
-      run_taps<Stored, Image>(call, PooledTaps<loads>(image, types[1], attributes), geometry);
-    });
+    dispatch_loads(weight_type,
+                   [&]<int loads>() { run_taps<Stored, Image>(call, PooledTaps<loads>(image, weight_type, attributes), geometry); });
   });
-}
-
-std::string describe_forward(const KernelContext& call) {
-  const std::vector<TensorType> types = types_of(call.inputs);
-  if (!has_kernels(call.inputs[0], types[1], call.as<OwnAttributes>())) {
-    return packed_group_norm_pool_in_turn(types, call.attributes).schedule();
-  }
-  return schedule_of_taps(types[1].dtype);
 }
 
 std::size_t forward_scratch(const InferContext& call) {
   const auto& attributes = call.as<OwnAttributes>();
-  const Device device = cuda::current_device();
   const TensorType& weight = call.inputs[1];
-  const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, device, nullptr);
-  if (!has_kernels(image, weight, attributes)) {
-    return packed_group_norm_pool_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
-  }
+  const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, cuda::current_device(), nullptr);
   if (!on_tensor_cores(weight.dtype)) return ForwardScratch(ForwardPatches(image, weight, attributes), weight.dtype).all.bytes();
   std::size_t bytes = 0;
   dispatch_loads(weight, [&]<int loads>() {
@@ -362,11 +345,12 @@ std::size_t forward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp) {
   using namespace frit::ops;
+  const Kernel own{.run = run_forward,
+                   .halves = true,
+                   .scratch = forward_scratch,
+                   .any_layout_inputs = {0},
+                   .library = cudnn::version,
+                   .describe = [](const KernelContext& call) { return schedule_of_taps(call.inputs[1].dtype()); }};
   registry.add_cuda("packed_group_norm_scale_max_pool_clamp",
-                    {.run = run_forward,
-                     .halves = true,
-                     .scratch = forward_scratch,
-                     .any_layout_inputs = {0},
-                     .library = cudnn::version,
-                     .describe = describe_forward});
+                    InTurn::kernel(packed_group_norm_pool_rule, cuda::current_device, own, takes));
 }

@@ -36,7 +36,7 @@ bool has_packed_group_norm_pool_kernels(const TensorType& image, const TensorTyp
 Shape convolved_shape(const Shape& image, const Shape& weight, const Im2colAttributes& im2col);
 
 /// The calls in turn: im2col, the convolution and the chain, forward or backward.
-InTurn packed_group_norm_pool_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
-InTurn packed_group_norm_pool_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
+Values packed_group_norm_pool_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes);
+Values packed_group_norm_pool_backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes);
 
 }  // namespace frit::ops

@@ -175,32 +175,20 @@ void run_patches(const KernelContext& call, const BackwardPatches& tiles, const 
   });
 }
 
-bool has_kernels(const Tensor& image, const TensorType& weight, const OwnAttributes& attributes) {
-  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels({image.dtype(), image.shape()}, weight, attributes)) return false;
-  return on_tensor_cores(weight.dtype) || fits_device(BackwardPatches(image, weight, attributes), image.device().index);
-}
+bool takes(const KernelContext& call) { return has_kernels<BackwardPatches>(call, 1); }
 
 /// inputs (gradient, image, weight, norm_weight, norm_bias, scale, argmax, mean, rstd, argmax_input, bias or none)
 /// outputs (weight_gradient, norm_weight_gradient, norm_bias_gradient, scale_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2];
   const auto& attributes = call.as<OwnAttributes>();
-  const std::vector<TensorType> types = types_of(call.inputs);
-  if (!has_kernels(image, types[2], attributes)) return packed_group_norm_pool_backward_in_turn(types, call.attributes).run(call);
+  const TensorType weight_type{weight.dtype(), weight.shape()};
   const Shape convolved = convolved_shape(image.shape(), weight.shape(), attributes.im2col);
-  if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, types[2], attributes), convolved);
+  if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, weight_type, attributes), convolved);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(types[2],
-                   [&]<int loads>() { run_taps<Stored, Image>(call, PooledTaps<loads>(image, types[2], attributes), convolved); });
+    dispatch_loads(weight_type,
+                   [&]<int loads>() { run_taps<Stored, Image>(call, PooledTaps<loads>(image, weight_type, attributes), convolved); });
   });
-}
-
-std::string describe_backward(const KernelContext& call) {
-  const std::vector<TensorType> types = types_of(call.inputs);
-  if (!has_kernels(call.inputs[1], types[2], call.as<OwnAttributes>())) {
-    return packed_group_norm_pool_backward_in_turn(types, call.attributes).schedule();
-  }
-  return schedule_of_taps(types[2].dtype);
 }
 
 std::size_t backward_scratch(const InferContext& call) {
@@ -208,9 +196,6 @@ std::size_t backward_scratch(const InferContext& call) {
   const Device device = cuda::current_device();
   const TensorType& weight = call.inputs[2];
   const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
-  if (!has_kernels(image, weight, attributes)) {
-    return packed_group_norm_pool_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
-  }
   if (!on_tensor_cores(weight.dtype)) {
     return Scratch(BackwardPatches(image, weight, attributes), BackwardPatches::resident_blocks, device.index).all.bytes();
   }
@@ -226,11 +211,12 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp_backward) {
   using namespace frit::ops;
+  const Kernel own{.run = run_backward,
+                   .halves = true,
+                   .scratch = backward_scratch,
+                   .any_layout_inputs = {1},
+                   .library = cudnn::version,
+                   .describe = [](const KernelContext& call) { return schedule_of_taps(call.inputs[2].dtype()); }};
   registry.add_cuda("packed_group_norm_scale_max_pool_clamp_backward",
-                    {.run = run_backward,
-                     .halves = true,
-                     .scratch = backward_scratch,
-                     .any_layout_inputs = {1},
-                     .library = cudnn::version,
-                     .describe = describe_backward});
+                    InTurn::kernel(packed_group_norm_pool_backward_rule, cuda::current_device, own, takes));
 }

@@ -2,6 +2,7 @@
 
 #include "frit/ops/chain/instances/group_norm_scale_max_pool_clamp_backward.cuh"
 #include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp.cuh"
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/tiles/planar_taps.cuh"
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
@@ -57,10 +58,16 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
   }
 };
 
-/// Whether a block has room for such tiles.
+/// Whether there are kernels for a call, in strict float32 with such patches, for which a block has room; `image_input` is the number
+/// of that one, after which the weight comes.
 template <class Patches>
-bool fits_device(const Patches& patches, int device) {
-  return patches.shared_bytes() <= cuda::properties(device).shared_per_block;
+bool has_kernels(const KernelContext& call, std::size_t image_input) {
+  const Tensor &image = call.inputs[image_input], &weight = call.inputs[image_input + 1];
+  const TensorType weight_type{weight.dtype(), weight.shape()};
+  const auto& attributes = call.as<PackedGroupNormPoolAttributes>();
+  if (image.elements() == 0 || !has_packed_group_norm_pool_kernels({image.dtype(), image.shape()}, weight_type, attributes)) return false;
+  return on_tensor_cores(weight.dtype()) ||
+         Patches(image, weight_type, attributes).shared_bytes() <= cuda::properties(image.device().index).shared_per_block;
 }
 
 /// Tiles of the forward pass.

@@ -17,19 +17,23 @@ Values carried_back(Value gradient, const Im2colProduct& product, Value bias, co
   return emit(concat(chain_name, "_backward"), {gradient, product.convolved, bias}, a.chain);
 }
 
+}  // namespace
+
 /// inputs (image, weight, bias)
-Values forward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+Values subpixel_logsumexp_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
   return emit(chain_name, {Im2colProduct(inputs[0], inputs[1], {}, a.im2col).convolved, inputs[2]}, a.chain);
 }
 
 /// inputs (gradient, image, weight, bias)
-Values backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+Values subpixel_logsumexp_backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const auto& a = attributes.as<OwnAttributes>();
   const Im2colProduct product(inputs[1], inputs[2], {}, a.im2col);
   const Values gradients = carried_back(inputs[0], product, inputs[3], a);
   return {product.weight_gradient(gradients[0]), gradients[1]};
 }
+
+namespace {
 
 /// The chain as one operator, which it has become before convolutions choose their lowerings.
 Values decompose(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
@@ -48,12 +52,12 @@ void check(const InferContext& call, std::size_t image) {
 
 std::vector<TensorType> infer(const InferContext& call) {
   check(call, 0);
-  return subpixel_logsumexp_in_turn(call.inputs, call.attributes).results();
+  return InTurn(subpixel_logsumexp_rule, call.inputs, call.attributes).results();
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
   check(call, 1);
-  return subpixel_logsumexp_backward_in_turn(call.inputs, call.attributes).results();
+  return InTurn(subpixel_logsumexp_backward_rule, call.inputs, call.attributes).results();
 }
 
 /// For the image too only where it is wanted: its gradient takes that of what the convolution gives.
@@ -114,14 +118,6 @@ bool has_subpixel_logsumexp_kernels(const TensorType& image, const TensorType& w
   return dtypes && whole_groups && columns && product(image_of(image.shape)) * image.shape[1] <= INT32_MAX;
 }
 
-InTurn subpixel_logsumexp_in_turn(std::span<const TensorType> inputs, const Attributes& attributes) {
-  return {forward_rule, inputs, attributes};
-}
-
-InTurn subpixel_logsumexp_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes) {
-  return {backward_rule, inputs, attributes};
-}
-
 }  // namespace frit::ops
 
 FRIT_OPERATORS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
@@ -135,7 +131,7 @@ FRIT_OPERATORS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
       .decompose = decompose,
       .fuse = fuse,
       .any_precision = {0, 2},
-      .cpu = InTurn::on_cpu(forward_rule),
+      .cpu = InTurn::kernel(subpixel_logsumexp_rule, Device::cpu),
       .samples = [] { return samples(false); },
   });
   registry.add<SubpixelLogsumexpAttributes>({
@@ -146,7 +142,7 @@ FRIT_OPERATORS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
       .infer = infer_backward,
       .no_gradient = "not differentiable twice",
       .any_precision = {1, 3},
-      .cpu = InTurn::on_cpu(backward_rule),
+      .cpu = InTurn::kernel(subpixel_logsumexp_backward_rule, Device::cpu),
       .samples = [] { return samples(true); },
   });
 }

@@ -8,7 +8,8 @@
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 #include "frit/ops/libraries/cuda/cudnn.h"
-#include "frit/ops/operator/run.h"
+#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/unplaced_call.h"
 
 namespace frit::ops {
 
@@ -124,16 +125,22 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
                });
 }
 
-std::optional<SubpixelTiles> tiles_of(const Tensor& image, const Tensor& weight, const Attributes& attributes) {
-  return SubpixelTiles::of(image, {weight.dtype(), weight.shape()}, attributes.as<OwnAttributes>());
+/// `image`: the number of that input, after which the weight comes.
+std::optional<SubpixelTiles> tiles_of(const KernelContext& call, std::size_t image) {
+  const Tensor& weight = call.inputs[image + 1];
+  return SubpixelTiles::of(call.inputs[image], {weight.dtype(), weight.shape()}, call.as<OwnAttributes>());
+}
+
+template <std::size_t image>
+bool takes(const KernelContext& call) {
+  return tiles_of(call, image).has_value();
 }
 
 /// inputs (image, weight, bias)
 void run_forward(const KernelContext& call) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1], &output = call.outputs[0];
   if (!output.defined() || output.elements() == 0) return;
-  const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
-  if (!tiles) return subpixel_logsumexp_in_turn(types_of(call.inputs), call.attributes).run(call);
+  const std::optional<SubpixelTiles> tiles = tiles_of(call, 0);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
     const int to_multiprocessor = SubpixelTiles::forward_blocks(is_half(weight.dtype()));
     const unsigned blocks = tile_blocks(tiles->count, to_multiprocessor, image.device().index);
@@ -155,19 +162,10 @@ struct BackwardScratch {
         bytes(partials + blocks * sizeof(double)) {}
 };
 
-/// If there is the scratch memory.
-std::optional<SubpixelTiles> backward_tiles_of(const KernelContext& call) {
-  const Tensor &image = call.inputs[1], &weight = call.inputs[2];
-  const std::optional<SubpixelTiles> tiles = tiles_of(image, weight, call.attributes);
-  const bool fits = tiles && call.scratch.size() >= BackwardScratch(*tiles, weight.dtype(), image.device().index).bytes;
-  return fits ? tiles : std::nullopt;
-}
-
 /// inputs (gradient, image, weight, bias), outputs (weight_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2], &weight_gradient = call.outputs[0], &bias_gradient = call.outputs[1];
-  const std::optional<SubpixelTiles> tiles = backward_tiles_of(call);
-  if (!tiles) return subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).run(call);
+  const std::optional<SubpixelTiles> tiles = tiles_of(call, 1);
   const BackwardScratch scratch(*tiles, weight.dtype(), image.device().index);
   auto* const partials = reinterpret_cast<float*>(call.scratch.data());
   auto* const block_sums = reinterpret_cast<double*>(call.scratch.data() + scratch.partials);
@@ -188,33 +186,9 @@ void run_backward(const KernelContext& call) {
   });
 }
 
-std::string describe_forward(const KernelContext& call) {
-  if (tiles_of(call.inputs[0], call.inputs[1], call.attributes)) return schedule_of_taps(call.inputs[1].dtype());
-  return subpixel_logsumexp_in_turn(types_of(call.inputs), call.attributes).schedule();
-}
-
-std::string describe_backward(const KernelContext& call) {
-  if (backward_tiles_of(call)) return schedule_of_taps(call.inputs[2].dtype());
-  return subpixel_logsumexp_backward_in_turn(types_of(call.inputs), call.attributes).schedule();
-}
-
-/// What a call is given, as far as rules for scratch memory know it.
-Tensor given(const InferContext& call, std::size_t i, Device device) {
-  const Layout layout = call.layouts.inputs.empty() ? Layout::contiguous : call.layouts.inputs[i];
-  return Tensor::over(nullptr, call.shape(i), call.inputs[i].dtype, device, nullptr, layout);
-}
-
-std::size_t forward_scratch(const InferContext& call) {
-  const Device device = cuda::current_device();
-  if (SubpixelTiles::of(given(call, 0, device), call.inputs[1], call.as<OwnAttributes>())) return 0;
-  return subpixel_logsumexp_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
-}
-
 std::size_t backward_scratch(const InferContext& call) {
   const Device device = cuda::current_device();
-  const auto tiles = SubpixelTiles::of(given(call, 1, device), call.inputs[2], call.as<OwnAttributes>());
-  if (tiles) return BackwardScratch(*tiles, call.inputs[2].dtype, device.index).bytes;
-  return subpixel_logsumexp_backward_in_turn(call.inputs, call.attributes).scratch(device, call.layouts.inputs);
+  return BackwardScratch(*tiles_of(UnplacedCall(call, device).context(), 1), call.inputs[2].dtype, device.index).bytes;
 }
 
 }  // namespace
@@ -222,18 +196,18 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
   using namespace frit::ops;
+  const auto schedule = [](std::size_t weight) {
+    return [weight](const KernelContext& call) { return schedule_of_taps(call.inputs[weight].dtype()); };
+  };
+  const Kernel forward{.run = run_forward, .halves = true, .any_layout_inputs = {0}, .library = cudnn::version, .describe = schedule(1)};
+  const Kernel backward{.run = run_backward,
+                        .halves = true,
+                        .scratch = backward_scratch,
+                        .any_layout_inputs = {1},
+                        .library = cudnn::version,
+                        .describe = schedule(2)};
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp",
-                    {.run = run_forward,
-                     .halves = true,
-                     .scratch = forward_scratch,
-                     .any_layout_inputs = {0},
-                     .library = cudnn::version,
-                     .describe = describe_forward});
+                    InTurn::kernel(subpixel_logsumexp_rule, cuda::current_device, forward, takes<0>));
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp_backward",
-                    {.run = run_backward,
-                     .halves = true,
-                     .scratch = backward_scratch,
-                     .any_layout_inputs = {1},
-                     .library = cudnn::version,
-                     .describe = describe_backward});
+                    InTurn::kernel(subpixel_logsumexp_backward_rule, cuda::current_device, backward, takes<1>));
 }

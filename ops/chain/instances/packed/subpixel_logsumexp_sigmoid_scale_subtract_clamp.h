@@ -31,7 +31,7 @@ struct SubpixelLogsumexpKernels {
 bool has_subpixel_logsumexp_kernels(const TensorType& image, const TensorType& weight, const SubpixelLogsumexpAttributes& attributes);
 
 /// The calls in turn: im2col, the convolution and the chain, forward or backward.
-InTurn subpixel_logsumexp_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
-InTurn subpixel_logsumexp_backward_in_turn(std::span<const TensorType> inputs, const Attributes& attributes);
+Values subpixel_logsumexp_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes);
+Values subpixel_logsumexp_backward_rule(Emitter&, std::span<const Value> inputs, const Attributes& attributes);
 
 }  // namespace frit::ops

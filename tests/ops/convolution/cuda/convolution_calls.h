@@ -1,8 +1,7 @@
 #pragma once
 
-#include "frit/ops/convolution/convolution_cuda.h"
-#include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "ops/tensor_core_checks.h"
 
 namespace frit {

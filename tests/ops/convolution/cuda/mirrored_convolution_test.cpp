@@ -2,8 +2,8 @@
 
 #include "frit/ops/convolution/mirrored_convolution.h"
 
-#include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "ops/tensor_core_checks.h"
 
 namespace frit::mirrored_convolution_test {

@@ -1,9 +1,7 @@
 // Convolutions of size 1 with few channels on one side, against the definition in float64.
 
-#include "frit/ops/convolution/narrow_product.h"
-
-#include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "ops/tensor_core_checks.h"
 
 namespace frit::narrow_product_test {

@@ -3,8 +3,8 @@
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 
 #include "frit/ops/chain/chain_attributes.h"
-#include "frit/ops/convolution/direct_convolution.h"
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "ops/tensor_core_checks.h"
 
 namespace frit::phase_convolution_test {

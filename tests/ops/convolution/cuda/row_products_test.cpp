@@ -1,8 +1,7 @@
 // Weight gradients row by row on Hopper's warpgroups, against the CPU's in float64.
 
-#include "frit/ops/convolution/weight_gradient/row_products.h"
-
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/cuda/warpgroup_products.cuh"
 #include "ops/tensor_core_checks.h"
 

@@ -1,9 +1,8 @@
 // Convolutions by sweeps over columns of the image, against the definition in float64.
 
-#include "frit/ops/convolution/tiles/swept_convolution.h"
-
 #include "frit/core/cuda/device.h"
 #include "frit/ops/chain/chain_attributes.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "ops/convolution/cuda/convolution_calls.h"
 

@@ -1,9 +1,7 @@
 // Weight gradients window of taps by window of taps, against the CPU's in float64.
 
-#include "frit/ops/convolution/weight_gradient/window_products.h"
-
 #include "frit/ops/convolution/geometry.h"
-#include "frit/ops/convolution/tiles/tap_products.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "ops/tensor_core_checks.h"
 
 namespace frit::window_products_test {
