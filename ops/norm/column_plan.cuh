@@ -33,18 +33,26 @@ inline int most_sharing_blocks(const Device& device) {
   return properties.capability >= 90 && properties.multiprocessors >= enough_multiprocessors ? cuda::most_cluster_blocks : 1;
 }
 
+/// What one launch reads, and when two take less time: nanoseconds for a thread's row in its passes, and for the second launch, with what
+/// that takes a MiB, as measured on an H100 in halves.
+struct OneLaunch {
+  int tensors;
+  std::int64_t row, second, second_mebibyte;
+};
+inline constexpr OneLaunch statistics_at_once{1, 280, 4000, 500}, gradients_at_once{2, 1130, 9000, 800};
+
 /// A split for one launch, in which a block, or a cluster of at most `most_cluster` of them, has all rows of the columns of some slices,
-/// and passes over them a second time as they mostly lie in a cache; none where these are too many for that. `tensors` of elements of this
-/// size are read.
-inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int width, std::size_t element_size, int tensors,
+/// and passes over them a second time as they mostly lie in a cache; none where these are too many for that.
+inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int width, std::size_t element_size, const OneLaunch& launch,
                                                int most_cluster) {
   constexpr std::int64_t most_group = 64, most_bytes = 16 << 20, enough_blocks = 132, few_rows = 4, most_rows = 32;  // rows of a thread
   constexpr std::size_t sector = 32;
-  const auto bytes = static_cast<std::int64_t>(element_size) * tensors;
+  const auto bytes = static_cast<std::int64_t>(element_size) * launch.tensors;
   if (g.columns == 0 || g.group > most_group || g.rows * g.columns * g.matrices * bytes > most_bytes) return std::nullopt;
   // What is shared is read in pieces of a row, 32 bytes each: of more than this, two launches that read whole rows take less time.
-  constexpr std::int64_t most_shared = 1600 << 10;
-  if (g.rows * g.columns * g.matrices * static_cast<std::int64_t>(element_size) > most_shared) most_cluster = 1;
+  constexpr std::int64_t most_shared = 1600 << 10, mebibyte = 1 << 20;
+  const std::int64_t tensor_bytes = g.rows * g.columns * g.matrices * static_cast<std::int64_t>(element_size);
+  if (tensor_bytes > most_shared) most_cluster = 1;
   const std::int64_t vectors = g.columns / width;
   const auto blocks_of = [&](std::int64_t lanes) { return vectors / lanes * g.matrices; };
   const auto step_of = [](std::int64_t lanes) { return ColumnSplit::threads / lanes; };
@@ -63,7 +71,9 @@ inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int widt
   const bool halves_sectors = static_cast<std::size_t>(lanes * width) * element_size < sector && 2 * lanes <= ColumnSplit::most_lanes;
   if (halves_sectors && vectors % (2 * lanes) == 0 && blocks_of(2 * lanes) * cluster_of(2 * lanes) >= enough_blocks) lanes *= 2;
   const int cluster = cluster_of(lanes);
-  if (g.rows > most_rows * cluster * step_of(lanes)) return std::nullopt;
+  const std::int64_t rows = g.rows / (cluster * step_of(lanes));  // of a thread
+  const bool two_take_less = g.matrices == 1 && rows * launch.row > launch.second + tensor_bytes * launch.second_mebibyte / mebibyte;
+  if (two_take_less || g.rows > most_rows * cluster * step_of(lanes)) return std::nullopt;
   ColumnSplit split(g, width, /*blocks_at_a_time=*/1, lanes);
   split.share_rows(cluster);
   return split;

@@ -215,7 +215,7 @@ ForwardWay way_of(const ForwardPlan& plan, const Device& device) {
   if (!plan.columns) return ForwardWay::parts;
   ForwardWay way = ForwardWay::columns;
   dispatch_column_width<T>(*plan.columns, [&]<int width>() {
-    const auto split = whole_slices(*plan.columns, width, sizeof(T), /*tensors=*/1, most_sharing_blocks(device));
+    const auto split = whole_slices(*plan.columns, width, sizeof(T), statistics_at_once, most_sharing_blocks(device));
     if (split) way = split->cluster > 1 ? ForwardWay::clusters : ForwardWay::whole_columns;
   });
   return way;
@@ -292,7 +292,7 @@ struct Forward {
     const ColumnGeometry& columns = *plan.columns;
     dispatch_column_width<T>(columns, [&]<int width>() {
       const int most_cluster = most_sharing_blocks(call.inputs[0].device());
-      const ColumnSplit split = whole_slices(columns, width, sizeof(T), /*tensors=*/1, most_cluster).value();
+      const ColumnSplit split = whole_slices(columns, width, sizeof(T), statistics_at_once, most_cluster).value();
       const WholeColumnMoments<T, width> moments{input, columns, aligned(width).data};
       const void* const arguments[] = {&output, &rule, &moments, &split};
       cuda::launch_clusters(reinterpret_cast<const void*>(normalize_whole_columns<T, width>), split.shape(), split.cluster, call.stream,

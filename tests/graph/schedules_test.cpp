@@ -98,6 +98,15 @@ TEST(Schedules, OfNormsSayHowStatisticsAreFound) {
   EXPECT_EQ(of_norm({4, 64, 32, 32}, Layout::channels_last),
             (Ways{"in one launch, columns shared by clusters", "in one launch, columns shared by clusters"}));
   EXPECT_EQ(of_norm({2, 64, 256, 256}, Layout::channels_last), (Ways{"statistics first, of columns", "sums first, of columns"}));
+  const auto of_batch_norm = [](const Shape& shape) {
+    const TensorType image = {DType::f16, shape}, channels = {DType::f32, {shape[1]}}, statistics = {DType::f64, {shape[1]}};
+    return std::pair{
+        schedule_of("batch_norm", {image, channels, channels, channels, channels}, ops::BatchNormAttributes{}, Layout::channels_last),
+        schedule_of("batch_norm_backward", {image, image, statistics, statistics}, ops::BatchNormAttributes{}, Layout::channels_last)};
+  };
+  EXPECT_EQ(of_batch_norm({16, 2048, 8, 8}), (Ways{"in one launch, whole columns", "in one launch, whole columns"}));
+  EXPECT_EQ(of_batch_norm({16, 512, 16, 16}), (Ways{"in one launch, whole columns", "sums first, of columns"}));
+  EXPECT_EQ(of_batch_norm({8, 256, 32, 32}), (Ways{"statistics first, of columns", "sums first, of columns"}));
   const auto of_rows = [](std::int64_t length) {
     return schedule_of("layer_norm", {{DType::f32, {64, length}}}, ops::LayerNormAttributes{.normalized_rank = 1});
   };
