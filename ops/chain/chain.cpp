@@ -42,18 +42,8 @@ std::vector<TensorType> infer(const InferContext& context) {
   return types.outputs;
 }
 
-/// Operands of an image's shape, and those with a number for each channel, sample or both: as kernels read them.
-bool lies_along(const Shape& operand, const Shape& image) {
-  if (operand == image) return true;
-  const int missing = image.rank() - operand.rank();
-  for (int axis = 0; axis < operand.rank(); ++axis) {
-    const std::int64_t size = operand[axis];
-    if (size != 1 && (axis + missing >= 2 || size != image[axis + missing])) return false;
-  }
-  return missing >= 0;
-}
-
-/// And no rearrangement of blocks into channels. Over axes of size 1 it leaves an image, whose layout its kernel does not take.
+/// Whether what a program is followed by gives no image, and is no rearrangement of blocks into channels: over axes of size 1 that leaves
+/// an image, whose layout its kernel does not take.
 bool is_reduction(const StagedCall& call, const ChainTypes& types) {
   const Shape &image = types.given.shape, &result = types.result.shape;
   const bool rearranges = result.rank() == image.rank() && result[1] > image[1];

@@ -187,16 +187,9 @@ CompiledStage stored_sink(const Tensor& output, DType dtype, const std::string& 
 
 bool is_stage_possible(std::span<const Tensor> operands, const Shape& image) {
   return std::all_of(operands.begin(), operands.end(), [&](const Tensor& operand) {
-    const bool is_image = operand.shape() == image;
-    const Layout layout = is_image ? Layout::channels_last : Layout::contiguous;
-    const int missing = image.rank() - operand.rank();
-    const bool is_whole = is_image || lies_along_pixels(operand.shape(), image);
-    bool lies_along = is_whole || missing >= 0;
-    for (int axis = 0; !is_whole && axis < operand.rank(); ++axis) {
-      const std::int64_t size = operand.shape()[axis];
-      lies_along = lies_along && (size == 1 || (axis + missing < 2 && size == image[axis + missing]));
-    }
-    return lies_along && operand.is_contiguous(layout) && cuda::aligned_for_vectors(operand.raw());
+    const Layout layout = operand.shape() == image ? Layout::channels_last : Layout::contiguous;
+    return (lies_along(operand.shape(), image) || lies_along_pixels(operand.shape(), image)) && operand.is_contiguous(layout) &&
+           cuda::aligned_for_vectors(operand.raw());
   });
 }
 

@@ -31,6 +31,16 @@ Functor make_functor(const Attributes& attributes) {
 // What a program may have at most, so that it travels as a kernel's argument and its values fit into shared memory.
 inline constexpr int most_program_inputs = 8, most_program_outputs = 4, most_instructions = 16, most_instruction_operands = 3;
 
+/// An operand of an image's shape, or with a number for each channel, sample or both, as kernels read it.
+inline bool lies_along(const Shape& operand, const Shape& image) {
+  if (operand == image) return true;
+  const int missing = image.rank() - operand.rank();
+  for (int axis = 0; missing >= 0 && axis < operand.rank(); ++axis) {
+    const std::int64_t size = operand[axis];
+    if (size != 1 && (axis + missing >= 2 || size != image[axis + missing])) return false;
+  }
+  return missing >= 0;
+}
 /// An operand with a number for each pixel of an image: one channel for all of its.
 inline bool lies_along_pixels(const Shape& operand, Shape image) {
   if (image.rank() < 3) return false;
