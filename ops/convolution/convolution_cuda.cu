@@ -216,8 +216,6 @@ StagedKernel with_programs(ReadConvolution read) {
 
 }  // namespace
 
-bool lies_in_vectors(const Tensor& image) { return image.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(image.raw()); }
-
 Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inputs, std::vector<int> any_layout_outputs) {
   return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
           .prepare = [read](const KernelContext& call) { prepare(read(call.inputs, call.outputs, call.attributes)); },

@@ -5,6 +5,7 @@
 #include "frit/core/cuda/reduce.cuh"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/convolution/own_kernels.h"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 namespace {
@@ -193,7 +194,7 @@ bool is_narrow_product(const ConvolutionCall& call) {
   const auto [narrow, wide] = std::minmax(g.in_channels, g.out_channels);
   const bool channels =
       narrow > 0 && narrow <= most_narrow && wide <= most_wide && wide * static_cast<std::int64_t>(size_of(weight.dtype())) % 16 == 0;
-  return pointwise && channels && lies_in_vectors(input) && lies_in_vectors(output);
+  return pointwise && channels && lies_in_channels(input) && lies_in_channels(output);
 }
 
 void narrow_product(const ConvolutionCall& call, CUstream_st* stream) {

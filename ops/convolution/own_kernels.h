@@ -7,9 +7,6 @@
 
 namespace frit::ops {
 
-/// Of an image: it lies channels-last, from an address on at which vectors of 16 bytes may be read.
-bool lies_in_vectors(const Tensor& image);
-
 /// Convolutions of size 1 and their data gradients, over channels-last images, from at most 64 channels to at most 8 or the other way
 /// around, with products in float32: all but memory's time is spared, where cuDNN takes three times as long.
 bool is_narrow_product(const ConvolutionCall& call);

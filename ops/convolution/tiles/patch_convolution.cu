@@ -6,7 +6,6 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/convolution_stages.h"
-#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/patch_convolution.h"
 #include "frit/ops/convolution/tiles/patch_taps.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
@@ -132,7 +131,7 @@ bool has_sizes(const Correlation& call) {
 
 bool lies(const Correlation& call) {
   const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
-  return weight && lies_in_vectors(call.image) && lies_in_vectors(call.result);
+  return weight && lies_in_channels(call.image) && lies_in_channels(call.result);
 }
 
 std::optional<Correlation> correlation_of(const ConvolutionCall& call) {

@@ -4,7 +4,6 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/convolution_stages.h"
-#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/convolution/tiles/phase_taps.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
@@ -103,7 +102,7 @@ bool has_sizes(const Transposed& call) {
 
 bool lies(const Transposed& call) {
   const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
-  return weight && lies_in_vectors(call.image) && lies_in_vectors(call.result);
+  return weight && lies_in_channels(call.image) && lies_in_channels(call.result);
 }
 
 /// Against cuDNN's data gradients on an H200: with the whole of 64 -> 64 channels in a block 1.5 times as fast, with four parts as fast,

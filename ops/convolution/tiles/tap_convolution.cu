@@ -4,6 +4,7 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/output_tiles.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 namespace {
@@ -112,7 +113,7 @@ bool is_tap_convolution(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool dtypes = on_tensor_cores(weight.dtype()) && takes_image(input.dtype(), weight.dtype());
-  const bool usual = call.kind == cudnn::ConvolutionKind::forward && lies_in_vectors(output);
+  const bool usual = call.kind == cudnn::ConvolutionKind::forward && lies_in_channels(output);
   const bool plain = g.groups == 1 && all_one(g.stride) && all_one(g.dilation) && product(g.output) > 0 && g.batch > 0;
   const bool fits = product(g.input) * g.in_channels <= INT32_MAX && product(g.output) * g.batch <= INT32_MAX;
   bool inside = true;

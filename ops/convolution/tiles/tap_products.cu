@@ -16,6 +16,7 @@
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 #include "frit/ops/cuda/tensor_cores.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 namespace {
@@ -288,7 +289,7 @@ struct Slabs {
 std::optional<Slabs> slabs_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
-                    product(call.geometry.kernel) > 1 && lies_in_vectors(input) && lies_in_vectors(output);
+                    product(call.geometry.kernel) > 1 && lies_in_channels(input) && lies_in_channels(output);
   if (!fits) return std::nullopt;
   ConvolutionGeometry geometry = call.geometry;
   const std::size_t bytes = size_of(weight.dtype());

@@ -7,6 +7,7 @@
 #include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/weight_gradient/row_products.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 namespace {
@@ -28,7 +29,7 @@ bool pays(const RowTiles& w, const ConvolutionGeometry& g) {
 std::optional<RowTiles> tiles_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && weight.dtype() == DType::f32 && on_tensor_cores(DType::f32) &&
-                    lies_in_vectors(input) && lies_in_vectors(output) && warpgroup::available(weight.device().index);
+                    lies_in_channels(input) && lies_in_channels(output) && warpgroup::available(weight.device().index);
   if (!fits) return std::nullopt;
   const auto tiles = RowTiles::of(call.geometry, cuda::properties(weight.device().index));
   return tiles && pays(*tiles, call.geometry) ? tiles : std::nullopt;

@@ -7,6 +7,7 @@
 #include "frit/ops/convolution/weight_gradient/window_products.cuh"
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 namespace {
@@ -33,7 +34,7 @@ bool pays(const TapWindows& windows, const ConvolutionGeometry& g) {
 std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
-                    has_channels(call.geometry, weight.dtype()) && lies_in_vectors(input) && lies_in_vectors(output);
+                    has_channels(call.geometry, weight.dtype()) && lies_in_channels(input) && lies_in_channels(output);
   if (!fits) return std::nullopt;
   const auto windows = TapWindows::of(call.geometry, size_of(weight.dtype()), cuda::properties(weight.device().index));
   return windows && pays(*windows, call.geometry) ? windows : std::nullopt;
