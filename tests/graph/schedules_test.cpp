@@ -99,9 +99,10 @@ TEST(Schedules, OfNormsSayHowStatisticsAreFound) {
             (Ways{"in one launch, columns shared by clusters", "in one launch, columns shared by clusters"}));
   EXPECT_EQ(of_norm({2, 64, 256, 256}, Layout::channels_last), (Ways{"statistics first, of columns", "sums first, of columns"}));
   const auto of_batch_norm = [](const Shape& shape) {
-    const TensorType image = {DType::f16, shape}, channels = {DType::f32, {shape[1]}}, statistics = {DType::f64, {shape[1]}};
+    const TensorType image = {DType::f16, shape}, parameter = {DType::f16, {shape[1]}};
+    const TensorType running = {DType::f32, {shape[1]}}, statistics = {DType::f64, {shape[1]}};
     return std::pair{
-        schedule_of("batch_norm", {image, channels, channels, channels, channels}, ops::BatchNormAttributes{}, Layout::channels_last),
+        schedule_of("batch_norm", {image, parameter, parameter, running, running}, ops::BatchNormAttributes{}, Layout::channels_last),
         schedule_of("batch_norm_backward", {image, image, statistics, statistics}, ops::BatchNormAttributes{}, Layout::channels_last)};
   };
   EXPECT_EQ(of_batch_norm({16, 2048, 8, 8}), (Ways{"in one launch, whole columns", "in one launch, whole columns"}));
