@@ -1,7 +1,7 @@
 #include "frit/graph/microbatches.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "frit/graph/index.h"
 #include "frit/graph/preparation.h"
@@ -10,7 +10,8 @@
 namespace frit::graph {
 namespace {
 
-/// What an operation reads and writes of a batch, and leaves no place for in the caches of a usual core; what of one sample still gains.
+/// Of more than this, which an operation reads and writes, the next one finds little in the caches of a usual core; of a sample that is
+/// larger than the other it does not either.
 constexpr std::int64_t cache_bytes = 8 << 20, most_sample_bytes = 24 << 20;
 
 /// Whether the value may be a part of a larger one, which lies in pieces.
