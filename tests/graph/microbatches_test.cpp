@@ -16,25 +16,25 @@
 namespace frit {
 namespace {
 
-constexpr std::int64_t channels = 8, size = 192;  // 1.1 MiB a sample
+constexpr std::int64_t image_channels = 8, image_size = 192;  // 1.1 MiB a sample
 
-/// Two convolutions whose images do not fit a cache in batches of 8. The first has four times as many channels, and its image pooled is a
-/// result; the second's is added to the input.
-Graph network(std::int64_t samples, std::int64_t lines = size) {
+/// Two convolutions whose images do not fit a cache in batches of 8. The first has four times as many image_channels, and its image pooled
+/// is a result; the second's is added to the input.
+Graph network(std::int64_t samples, std::int64_t lines = image_size) {
   Graph graph;
-  const Value x = graph.input("x", {samples, channels, lines, size});
+  const Value x = graph.input("x", {samples, image_channels, lines, image_size});
   const auto weight = [&](const char* name, const Shape& shape) {
     return graph.variable(name, {DType::f32, shape}, [](const Tensor& w, std::uint64_t seed) { fill_normal(w, 0, 0.1, seed, 0); });
   };
-  const Value first = relu(conv2d(x, weight("w1", {4 * channels, channels, 3, 3}), {}, {.padding = {1, 1}}));
-  const Value second = conv2d(first, weight("w2", {channels, 4 * channels, 3, 3}), {}, {.padding = {1, 1}}) + x;
+  const Value first = relu(conv2d(x, weight("w1", {4 * image_channels, image_channels, 3, 3}), {}, {.padding = {1, 1}}));
+  const Value second = conv2d(first, weight("w2", {image_channels, 4 * image_channels, 3, 3}), {}, {.padding = {1, 1}}) + x;
   graph.output("pooled", max_pool2d(first, {.kernel_size = {2, 2}}));
   graph.output("y", group_norm(second, 2));
   return graph;
 }
 
 Tensor batch_of(std::int64_t samples) {
-  const Tensor x = Tensor::empty({samples, channels, size, size});
+  const Tensor x = Tensor::empty({samples, image_channels, image_size, image_size});
   fill_normal(x, 0, 1, 7, 0);
   return x;
 }
@@ -59,7 +59,7 @@ TEST(Microbatches, GiveTheBitsOfTheWholeBatchInLessMemory) {
   EXPECT_EQ(results(x, /*together=*/true), results(x, /*together=*/false));
   State state;
   const graph::Executable executable(network(8), state);
-  const std::int64_t first = 8 * 4 * channels * size * size * 4;
+  const std::int64_t first = 8 * 4 * image_channels * image_size * image_size * 4;
   EXPECT_LT(executable.memory_plan().arena_bytes, first + first / 4) << "the input, two results, and parts of the others";
 }
 
@@ -84,14 +84,15 @@ TEST(Microbatches, AreStepsOfTheirOwnInOrder) {
 TEST(Microbatches, AreNotMadeOfWhatFitsACacheOrIsOneSample) {
   EXPECT_FALSE(graph::find_microbatches(network(2), Device::cpu()).empty());
   EXPECT_TRUE(graph::find_microbatches(network(1), Device::cpu()).empty());
-  EXPECT_TRUE(graph::find_microbatches(network(8, size / 8), Device::cpu()).empty());
+  EXPECT_TRUE(graph::find_microbatches(network(8, image_size / 8), Device::cpu()).empty());
 }
 
 TEST(Microbatches, AreNotMadeOnAGpu) { EXPECT_TRUE(graph::find_microbatches(network(8), Device{DeviceKind::cuda, 0}).empty()); }
 
 TEST(Microbatches, EndWhereAllSamplesAreRead) {
   Graph graph;
-  const Value x = graph.input("x", {8, channels, size, size}), y = relu(max_pool2d(x, {.kernel_size = {3, 3}, .stride = {1, 1}}));
+  const Value x = graph.input("x", {8, image_channels, image_size, image_size}),
+              y = relu(max_pool2d(x, {.kernel_size = {3, 3}, .stride = {1, 1}}));
   const Value of_all = mean(y, Dims{0}, /*keep_dims=*/true);
   graph.output("y", tanh(max_pool2d(y - of_all, {.kernel_size = {3, 3}, .stride = {1, 1}})));
   for (const graph::Microbatches& parts : graph::find_microbatches(graph, Device::cpu())) {
