@@ -7,8 +7,8 @@
 
 namespace frit::graph {
 
-/// Operations that follow each other, leaves aside, and are computed for some samples of a batch at a time, one such part after the other, so that what they
-/// hand on is still in a cache.
+/// Operations that follow each other, leaves aside, and are computed for some samples of a batch at a time, one such part after the
+/// other, so that what they hand on is still in a cache.
 struct Microbatches {
   int first = 0, last = 0;  ///< node indices, both included
   std::int64_t count = 1;   ///< parts of equal size

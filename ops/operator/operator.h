@@ -22,8 +22,8 @@ std::vector<TensorType> infer_same(const InferContext& call);
 /// The broadcast of all inputs, which must share a dtype.
 std::vector<TensorType> infer_broadcast(const InferContext& call);
 
-/// By input: whether its axis 0 counts samples, of which each, with all of the other inputs, gives its share of each output's axis 0. Empty:
-/// in none.
+/// By input: whether its axis 0 counts samples, of which each, with all of the other inputs, gives its share of each output's axis 0.
+/// Empty: in none.
 using SampleRule = std::function<std::vector<bool>(const InferContext&)>;
 
 /// Input 0 alone.
