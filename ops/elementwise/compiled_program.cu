@@ -87,6 +87,7 @@ class Source {
     tiling_ = program::Tiling::of(matrices, tensors_, width_);
     stripping_ = program::Stripping::of(matrices, tensors_, width_);
     if (tiling_) width_ = tiling_->width;
+    if (stripping_) width_ = stripping_->width;
     for (const Tensor& tensor : tensors_) places_.emplace_back(tensor, like(), width_);
     tiling_ ? write_in_tiles() : stripping_ ? write_in_strips() : write_in_order();
   }
@@ -110,7 +111,7 @@ class Source {
       return;
     }
     if (stripping_) {
-      program::Strips strips = stripping_->strips(width_, cuda::properties(like().device().index).multiprocessors);
+      program::Strips strips = stripping_->strips(cuda::properties(like().device().index).multiprocessors);
       void* arguments[] = {const_cast<program::Operand*>(stripping_->matrices.operands.data()), &strips};
       const dim3 blocks(static_cast<unsigned>(strips.blocks(width_)));
       FRIT_CUDA_CALL(cudaLaunchKernel(kernel, blocks, dim3(program::threads), arguments, 0, stream));

@@ -54,6 +54,12 @@ struct Matrices {
     }
     return fits;
   }
+
+  /// The widest of such vectors, of a power of 2 and at most `most`.
+  int widest_vectors(std::span<const Tensor> tensors, int most) const {
+    while (most > 1 && !takes_vectors(tensors, most)) most /= 2;
+    return most;
+  }
 };
 
 /// Where there are inputs whose rows are neighbours in memory and not their columns: tiles that pass through shared memory.
@@ -70,7 +76,7 @@ struct Tiling {
     }
     if (shared_bytes == 0 || shared_bytes > most_shared_bytes) return std::nullopt;
     const Tiling tiling{*matrices, cuda::tile_rows_for(matrices->grid.rows, matrices->grid.columns),
-                        matrices->takes_vectors(tensors, widest) ? widest : 1};
+                        matrices->widest_vectors(tensors, widest)};
     if (cuda::tile_count(matrices->grid, tiling.rows) > INT_MAX) return std::nullopt;
     return tiling;
   }
@@ -88,15 +94,16 @@ struct Tiling {
 /// Where there are inputs that are the same in all rows, as numbers of channels are: strips of rows, for which a thread reads these once.
 struct Stripping {
   Matrices matrices;
+  int width;  ///< of a vector
 
-  static std::optional<Stripping> of(const std::optional<Matrices>& matrices, std::span<const Tensor> tensors, int width) {
+  static std::optional<Stripping> of(const std::optional<Matrices>& matrices, std::span<const Tensor> tensors, int widest) {
     if (!matrices || !matrices->any(Access::column) || matrices->any(Access::turned) || matrices->any(Access::indexed)) return std::nullopt;
-    if (!matrices->takes_vectors(tensors, width) || matrices->grid.rows > INT_MAX / 2) return std::nullopt;
-    return Stripping{*matrices};
+    if (matrices->grid.rows > INT_MAX / 2) return std::nullopt;
+    return Stripping{*matrices, matrices->widest_vectors(tensors, widest)};
   }
 
   /// As long as they may be, but for small tensors, which are shared out to all multiprocessors.
-  Strips strips(int width, int multiprocessors) const {
+  Strips strips(int multiprocessors) const {
     constexpr int most_turns = 4, least_blocks = 8;
     const std::int64_t vectors = matrices.grid.columns / width;
     Strips result{matrices.grid, static_cast<int>(std::min<std::int64_t>(vectors, threads)), 0};

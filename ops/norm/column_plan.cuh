@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -22,6 +23,22 @@ inline std::optional<ColumnGeometry> column_geometry(const NormGeometry& g, Layo
   if (batch && g.run_length > 0 && g.run_length < 8 && g.slices * g.run_length <= Columns::most_columns)
     return ColumnGeometry{{1, g.runs, g.slices * g.run_length}, g.run_length, g.run_length};
   return std::nullopt;
+}
+
+/// Of channels over a batch of which no vectors of `width` make up a row: as many rows as they do make up are one. Sums of columns are then
+/// (chunks, merged_rows, channels).
+inline ColumnGeometry with_merged_rows(const ColumnGeometry& g, int width) {
+  if (g.matrices != 1 || g.group != 1 || g.channel_columns != 1 || g.columns == 0) return g;
+  const int merged = width / static_cast<int>(std::gcd<std::int64_t>(g.columns, width));
+  if (g.rows % merged != 0 || g.columns * merged > Columns::most_columns) return g;
+  return {{1, g.rows / merged, g.columns * merged}, 1, 1, merged};
+}
+
+/// Sums of columns that a call keeps at a time, at most: of elements of any size, with merged rows or without.
+inline std::int64_t most_column_sums(const ColumnGeometry& g) {
+  std::int64_t sums = g.most_sums();
+  for (int width = 2; width <= 8; width *= 2) sums = std::max(sums, with_merged_rows(g, width).most_sums());
+  return sums;
 }
 
 /// Blocks of a device that may share the rows of columns: those of a cluster, where there are clusters and room for several. Without any
@@ -49,10 +66,10 @@ inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int widt
   constexpr std::size_t sector = 32;
   const auto bytes = static_cast<std::int64_t>(element_size) * launch.tensors;
   if (g.columns == 0 || g.group > most_group || g.rows * g.columns * g.matrices * bytes > most_bytes) return std::nullopt;
-  // What is shared is read in pieces of a row, 32 bytes each: of more than this, two launches that read whole rows take less time.
+  // A batch's columns are shared in pieces of a row, 32 bytes each: of more than this, two launches that read whole rows take less time.
   constexpr std::int64_t most_shared = 1600 << 10, mebibyte = 1 << 20;
   const std::int64_t tensor_bytes = g.rows * g.columns * g.matrices * static_cast<std::int64_t>(element_size);
-  if (tensor_bytes > most_shared) most_cluster = 1;
+  if (g.matrices == 1 && tensor_bytes > most_shared) most_cluster = 1;
   const std::int64_t vectors = g.columns / width;
   const auto blocks_of = [&](std::int64_t lanes) { return vectors / lanes * g.matrices; };
   const auto step_of = [](std::int64_t lanes) { return ColumnSplit::threads / lanes; };

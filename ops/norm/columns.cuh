@@ -11,19 +11,24 @@ namespace frit::ops {
 /// `group` neighbouring columns of a matrix are a slice, `channel_columns` of them a channel.
 struct ColumnGeometry : Columns {
   std::int64_t group, channel_columns;
+  int merged_rows = 1;  ///< of the norm's, that are one here: the columns of each are slices and channels anew
 
   FRIT_HOST_DEVICE std::int64_t groups() const { return columns / group; }
   __device__ std::int64_t slice(std::int64_t matrix, int column) const {
-    return matrix * (static_cast<int>(columns) / static_cast<int>(group)) + column / static_cast<int>(group);
+    return matrix * (static_cast<int>(columns) / static_cast<int>(group)) + of_one_row(column) / static_cast<int>(group);
   }
-  __device__ std::int64_t channel(int column) const { return column / static_cast<int>(channel_columns); }
+  __device__ std::int64_t channel(int column) const { return of_one_row(column) / static_cast<int>(channel_columns); }
   __device__ bool is_first_of_channel(int column) const { return column % static_cast<int>(channel_columns) == 0; }
   /// Of the first element in the slice of a column, from the first matrix's beginning.
   __device__ std::int64_t first_of(std::int64_t matrix, int column) const {
-    return matrix * rows * columns + column - column % static_cast<int>(group);
+    const int own = of_one_row(column);
+    return matrix * rows * columns + own - own % static_cast<int>(group);
   }
   /// Where a slice begins, from the first matrix's beginning.
   FRIT_HOST_DEVICE std::int64_t first_of(std::int64_t slice) const { return slice / groups() * rows * columns + slice % groups() * group; }
+
+ private:
+  __device__ int of_one_row(int column) const { return merged_rows == 1 ? column : column % (static_cast<int>(columns) / merged_rows); }
 };
 
 /// Sums of the slices that a block has all columns of: of column_sum, in shared memory, over each slice's columns.

@@ -30,8 +30,9 @@ class CompiledGradients {
   /// Of the vectors of columns, which are short where a thread keeps much of their channels.
   int width(const ColumnGeometry& g) const {
     const bool keeps_much = before_.kept_vectors + after_.kept_vectors > 0 || after_.argument.size() > 2;
-    const int most = (size_of(dtype_) < 4 && keeps_much ? 8 : 16) / static_cast<int>(size_of(dtype_));
-    return g.columns % most == 0 ? most : 1;
+    int width = (size_of(dtype_) < 4 && keeps_much ? 8 : 16) / static_cast<int>(size_of(dtype_));
+    while (g.columns % width != 0) width /= 2;
+    return width;
   }
 
   const void* kernel(ColumnPass pass, int width) const {

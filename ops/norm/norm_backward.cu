@@ -131,7 +131,7 @@ struct BackwardPlan {
       : columns(column_geometry(g, layout)),
         rows(g.weight_axis == WeightAxis::run ? rows_of(g) : g),
         parts(parts_of(rows.slices, rows.slice_elements())),
-        partial_sums(columns ? columns->most_sums() : rows.slices * parts) {
+        partial_sums(columns ? most_column_sums(*columns) : rows.slices * parts) {
     if (g.weight_axis != WeightAxis::element || g.channels == 0) return;
     parameters = ColumnGeometry{{1, g.slices * g.run_length / g.channels, g.channels}, g.run_length, 1};
     partial_sums = std::max(partial_sums, parameters->most_sums());
@@ -198,6 +198,8 @@ struct Backward {
     if (compiled) return compiled->width(columns);
     return columns.columns % cuda::vector_width<T> == 0 ? cuda::vector_width<T> : 1;
   }
+  /// For passes that read whole rows. Stages want the channels of a vector to be neighbours.
+  ColumnGeometry whole_rows() const { return compiled ? *plan.columns : with_merged_rows(*plan.columns, cuda::vector_width<T>); }
   /// Of the sums.
   ColumnSplit column_split(const ColumnGeometry& columns) const { return ColumnSplit(columns, width(columns)); }
 
@@ -259,8 +261,9 @@ struct Backward {
   }
 
   void run_columns(bool fixed) const {
-    const ColumnSplit split(*plan.columns, width(*plan.columns), ColumnSplit::passing_blocks);
-    launch(ColumnPass::input_gradient, *plan.columns, split, fixed ? nullptr : means);
+    const ColumnGeometry columns = whole_rows();
+    const ColumnSplit split(columns, width(columns), ColumnSplit::passing_blocks);
+    launch(ColumnPass::input_gradient, columns, split, fixed ? nullptr : means);
   }
 
   /// For all but the sums over samples in one launch, if there are few elements.
@@ -318,13 +321,13 @@ struct Backward {
     if (g.channels == 0) return;
     PartialSums partial{sums, 1, g.channels, plan.parts};
     if (g.weight_axis == WeightAxis::run) partial.outer = plan.rows.slices / g.channels;
-    if (plan.columns) partial = column_sums(*plan.columns, g.channels, plan.columns->channel_columns);
+    if (plan.columns) partial = column_sums(whole_rows(), g.channels, plan.columns->channel_columns);
     if (plan.parameters) partial = column_sums(*plan.parameters, g.channels, 1);
     launch_finish(parameters(), partial, call.stream);
   }
 
   PartialSums slice_sums() const {
-    if (plan.columns) return column_sums(*plan.columns, g.slices, plan.columns->group);
+    if (plan.columns) return column_sums(whole_rows(), g.slices, plan.columns->group);
     return {sums, 1, g.slices, plan.rows.slices / std::max<std::int64_t>(g.slices, 1) * plan.parts};
   }
 
@@ -365,7 +368,7 @@ struct Backward {
     if (at_once) {
       run_slices();
     } else if (wants_means || (wants_parameters() && !per_element())) {
-      plan.columns ? launch(ColumnPass::sums, *plan.columns, column_split(*plan.columns), sums) : sum_rows();
+      plan.columns ? launch(ColumnPass::sums, whole_rows(), column_split(whole_rows()), sums) : sum_rows();
     }
     const bool with_means = wants_means && !at_once;
     if (with_means) shared != nullptr ? finish_shared_means() : finish_means();

@@ -203,7 +203,7 @@ struct ForwardPlan {
 
   ForwardPlan(const NormGeometry& g, Layout layout)
       : columns(column_geometry(g, layout)), parts(columns ? 1 : parts_of(g.slices, g.slice_elements())) {
-    partial_sums = columns ? columns->most_sums() : parts > 1 ? g.slices * parts : 0;
+    partial_sums = columns ? most_column_sums(*columns) : parts > 1 ? g.slices * parts : 0;
   }
 };
 
@@ -268,12 +268,12 @@ struct Forward {
   }
 
   void sum_columns(const ForwardPlan& plan) const {
-    const ColumnGeometry& columns = *plan.columns;
+    const ColumnGeometry columns = with_merged_rows(*plan.columns, cuda::vector_width<T>);
     dispatch_column_width<T>(columns, [&]<int width>() {
       const ColumnSplit split(columns, width);
       launch_columns(sums, ColumnMoments<T, width>{input, columns, aligned(width).data}, split, call.stream);
-      const FinishStatistics<T, FirstInColumns> finish{rule, input, {columns}};
-      launch_finish(finish, {sums, split.chunks, g.slices, columns.group}, call.stream);
+      const FinishStatistics<T, FirstInColumns> finish{rule, input, {*plan.columns}};
+      launch_finish(finish, {sums, split.chunks * columns.merged_rows, g.slices, columns.group}, call.stream);
     });
   }
 
@@ -301,7 +301,7 @@ struct Forward {
   }
 
   void write_columns(const ForwardPlan& plan) const {
-    const ColumnGeometry& columns = *plan.columns;
+    const ColumnGeometry columns = with_merged_rows(*plan.columns, cuda::vector_width<T>);
     dispatch_column_width<T>(columns, [&]<int width>() {
       const ColumnSplit split(columns, width, ColumnSplit::passing_blocks);
       cuda::launch(normalize_columns<T, width>, split.shape(), call.stream, output, input, rule.weights, rule.means, rule.rstds, columns,

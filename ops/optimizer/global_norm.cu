@@ -13,7 +13,7 @@
 namespace frit::ops {
 namespace {
 
-constexpr std::int64_t block_chunk = 32768;  // elements that a block takes
+constexpr std::int64_t block_chunk = 8192;   // elements that a block takes
 constexpr std::int64_t warp_chunk = 256;     // that a warp takes where few elements make the whole norm
 constexpr std::int64_t few_chunks = 6 * 32;  // of a warp each: a block takes them in six turns
 
