@@ -109,7 +109,7 @@ template <class Word>
 __global__ void __launch_bounds__(default_threads)
     gather_rows(Word* to, const Word* __restrict__ from, const __grid_constant__ StridedIndex<1> index, int period_vectors,
                 std::int64_t from_period, std::int64_t count) {
-  constexpr int width = gathered<Word>, at_once = 2;
+  constexpr int width = gathered<Word>, at_once = 4;
   const auto vector = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (vector >= period_vectors) return;
   int offsets[width];

@@ -66,10 +66,10 @@ inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int widt
   constexpr std::size_t sector = 32;
   const auto bytes = static_cast<std::int64_t>(element_size) * launch.tensors;
   if (g.columns == 0 || g.group > most_group || g.rows * g.columns * g.matrices * bytes > most_bytes) return std::nullopt;
-  // A batch's columns are shared in pieces of a row, 32 bytes each: of more than this, two launches that read whole rows take less time.
+  // What is shared is read in pieces of a row, 32 bytes each: of more than this, two launches that read whole rows take less time.
   constexpr std::int64_t most_shared = 1600 << 10, mebibyte = 1 << 20;
   const std::int64_t tensor_bytes = g.rows * g.columns * g.matrices * static_cast<std::int64_t>(element_size);
-  if (g.matrices == 1 && tensor_bytes > most_shared) most_cluster = 1;
+  if (tensor_bytes > most_shared) most_cluster = 1;
   const std::int64_t vectors = g.columns / width;
   const auto blocks_of = [&](std::int64_t lanes) { return vectors / lanes * g.matrices; };
   const auto step_of = [](std::int64_t lanes) { return ColumnSplit::threads / lanes; };
@@ -89,7 +89,7 @@ inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int widt
   if (halves_sectors && vectors % (2 * lanes) == 0 && blocks_of(2 * lanes) * cluster_of(2 * lanes) >= enough_blocks) lanes *= 2;
   const int cluster = cluster_of(lanes);
   const std::int64_t rows = g.rows / (cluster * step_of(lanes));  // of a thread
-  const bool two_take_less = g.matrices == 1 && rows * launch.row > launch.second + tensor_bytes * launch.second_mebibyte / mebibyte;
+  const bool two_take_less = rows * launch.row > launch.second + tensor_bytes * launch.second_mebibyte / mebibyte;
   if (two_take_less || g.rows > most_rows * cluster * step_of(lanes)) return std::nullopt;
   ColumnSplit split(g, width, /*blocks_at_a_time=*/1, lanes);
   split.share_rows(cluster);

@@ -34,12 +34,17 @@ __global__ void finish_sums(Finish finish, PartialSums partial, cuda::Team team)
     const std::int64_t item = first + team.place();
     const int inner = static_cast<int>(partial.inner), count = item < partial.items ? static_cast<int>(partial.outer) * inner : 0;
     SumPair sums{0, 0};
-#pragma unroll 4
-    for (int i = team.rank(); i < count; i += team.size) {
-      const int o = i / inner, p = i - o * inner;
+    const auto add = [&](int o, int p) {
       const SumPair found = partial.sums[(o * partial.items + item) * inner + p];
       const double weight = finish.weight(item, p);
       sums = sums + SumPair{weight * found.first, weight * found.second};
+    };
+    if (inner == 1) {  // a division for each sum would take longer than the sums
+#pragma unroll 4
+      for (int o = team.rank(); o < count; o += team.size) add(o, 0);
+    } else {
+#pragma unroll 4
+      for (int i = team.rank(); i < count; i += team.size) add(i / inner, i % inner);
     }
     sums = team.sum(sums, shared);
     if (item >= partial.items) continue;

@@ -1,4 +1,4 @@
-// A cast is a copy between dtypes. Those between float32 and halves of many tensors, as parameters are, are one launch.
+// A cast is a copy between dtypes, or between layouts. Those of many tensors, as parameters are, are one launch.
 
 #include "frit/ops/cuda/tensor_table.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
@@ -58,6 +58,9 @@ __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __gri
   }
 }
 
+/// Images between layouts are larger: they are copied in tiles, each in a launch.
+constexpr std::int64_t most_parameters = 4 << 20;
+
 template <class To, class From>
 void cast_together(std::span<const KernelContext> calls) {
   constexpr int width = elementwise::width_for<To, From>;
@@ -69,7 +72,8 @@ void cast_together(std::span<const KernelContext> calls) {
     table = CastTable(chunk_elements);
   };
   for (const KernelContext& call : calls) {
-    if (!table.take(call.outputs[0], call.inputs[0])) copy(call.outputs[0], call.inputs[0]);
+    const bool is_image = std::is_same_v<To, From> && call.outputs[0].elements() > most_parameters;
+    if (is_image || !table.take(call.outputs[0], call.inputs[0])) copy(call.outputs[0], call.inputs[0]);
     if (table.full()) launch();
   }
   launch();
@@ -83,6 +87,8 @@ void run_casts(std::span<const KernelContext> calls) {
   if (to == DType::bf16 && from == DType::f32) return cast_together<BFloat16, float>(calls);
   if (to == DType::f32 && from == DType::f16) return cast_together<float, Half>(calls);
   if (to == DType::f32 && from == DType::bf16) return cast_together<float, BFloat16>(calls);
+  if (to == from && size_of(to) == sizeof(std::uint16_t)) return cast_together<std::uint16_t, std::uint16_t>(calls);
+  if (to == from && size_of(to) == sizeof(std::uint32_t)) return cast_together<std::uint32_t, std::uint32_t>(calls);
   for (const KernelContext& call : calls) run_cast(call);
 }
 

@@ -99,12 +99,15 @@ TEST_F(Nvrtc, CompilesProgramsOfMixedLayouts) {
   }
 }
 
+/// Each row of channels is cut into the widest vectors that are aligned.
 TEST_F(Nvrtc, CompilesProgramsOfChannelsNumbers) {
-  for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
-    for (const Shape& shape : {Shape{2, 16, 16, 16}, Shape{2, 33, 7, 9}}) {
-      const SumOfImages sum(shape, dtype, Layout::channels_last, false);
+  for (const auto& [dtype, widest] : {std::pair{DType::f16, 8}, {DType::f32, 4}, {DType::f64, 2}}) {
+    for (const int channels : {16, 33, 36, 58}) {
+      const SumOfImages sum({2, channels, 7, 9}, dtype, Layout::channels_last, false);
       const std::string source = ops::program_source(sum.program, sum.inputs, sum.outputs, dtype == DType::f64);
-      EXPECT_EQ(source.find("Strips") != std::string::npos, shape[1] == 16);  // else no vector is aligned
+      EXPECT_NE(source.find("Strips"), std::string::npos);
+      const int width = std::min(widest, channels & -channels);
+      EXPECT_NE(source.find(concat("constexpr int width = ", width, ';')), std::string::npos) << dtype << ' ' << channels;
       EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
     }
   }
@@ -240,7 +243,7 @@ TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const Device gpu = {DeviceKind::cuda, 0};
   const Shape shapes[] = {{2, 64, 32, 40},    {3, 33, 31, 29}, {1, 16, 70, 70}, {2, 500, 3, 5},
-                          {2, 8, 15, 16, 18}, {2, 2100, 3, 4}, {3, 24, 97, 40}};
+                          {2, 8, 15, 16, 18}, {2, 2100, 3, 4}, {3, 24, 97, 40}, {2, 58, 20, 20}};
   const auto check = [&](const Shape& shape, DType dtype, Layout layout, bool mixed) {
     const SumOfImages sum(shape, dtype, layout, mixed, gpu);
     ASSERT_TRUE(ops::run_compiled_program(sum.program, sum.inputs, sum.outputs, dtype == DType::f64, cuda::compute_stream(gpu.index)));
