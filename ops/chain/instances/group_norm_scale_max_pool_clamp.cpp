@@ -390,6 +390,7 @@ FRIT_OPERATORS(group_norm_scale_max_pool_clamp) {
       .gradient = gradient_rule,
       .decompose = decompose,
       .fuse = fuse,
+      .samples_in = samples_of_input_0,
       .any_precision = {1, 2, 3},
       .cpu = {.run = run_forward, .scratch = scratch_bytes, .any_layout_inputs = {0}, .any_layout_outputs = {0, 1, 4}},
       .samples = samples,

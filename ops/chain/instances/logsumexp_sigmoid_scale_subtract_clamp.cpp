@@ -252,6 +252,7 @@ FRIT_OPERATORS(logsumexp_sigmoid_scale_subtract_clamp) {
       .decompose = decompose,
       .fuse = fuse,
       .absorb = absorb,
+      .samples_in = samples_of_input_0,
       .any_precision = {1},
       .cpu = {.run = run_forward, .scratch = [](const InferContext& call) { return scratch_bytes(call, 0); }, .any_layout_inputs = {0}},
       .samples = [] { return samples(false); },

@@ -317,6 +317,7 @@ FRIT_OPERATORS(scale_instance_norm_clamp_scale_max) {
       .gradient = gradient_rule,
       .decompose = decompose,
       .fuse = fuse,
+      .samples_in = samples_of_input_0,
       .any_precision = {1, 2},
       .cpu = {.run = run_forward, .scratch = scratch_bytes, .any_layout_inputs = {0}, .prefers_channels_last = true},
       .samples = samples,
