@@ -13,6 +13,7 @@
 #include "frit/core/random.h"
 #include "frit/graph/pipeline.h"
 #include "frit/ops/convolution/convolution.h"
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -260,6 +261,36 @@ TEST(ChooseLowerings, DenseGradientsAreForFewChannelsInManyGroups) {
   EXPECT_FALSE(applies(2, 8, 5, 4));
   EXPECT_FALSE(applies(2, 7, 4, 4)) << "a library's groups are wide enough";
   EXPECT_FALSE(applies(2, 64, 4, 5)) << "more than a dense gradient is worth";
+}
+
+TEST(ChooseLowerings, PixelsAreMergedWhereTheirChannelsAreNoVectors) {
+  const auto gradient_of = [](const Shape& shape, std::int64_t results, const std::string& lowering, std::size_t* operations) {
+    Graph graph;
+    Shape weight = Shape::filled(shape.rank(), 1), gradients = shape;
+    weight[0] = gradients[1] = results, weight[1] = shape[1];
+    const Value x = graph.input("x", shape), g = graph.input("g", gradients);
+    graph.output("gradient", ops::weight_gradient(g, x, {}, Dims::filled(shape.rank() - 2, 1)));
+    graph = graph::apply_lowerings(graph, [&](const graph::Node& node) { return node.op->is_gradient ? lowering : ""; }, {});
+    *operations = graph.all(graph::NodeKind::operation).size();
+    std::map<std::string, Tensor> inputs = {{"x", Tensor::empty(shape)}, {"g", Tensor::empty(gradients)}};
+    for (const auto& [name, tensor] : inputs) fill_normal(tensor, 0, 1, 1, stream_of(name));
+    State state{Device::cpu()};
+    graph::Executable executable(graph::apply(graph::cleanup_pipeline(), std::move(graph)), state);
+    executable.run({inputs.begin(), inputs.end()});
+    EXPECT_EQ(executable.output("gradient").shape(), weight);
+    return executable.output("gradient").to_vector<double>();
+  };
+  const auto is_merged = [&](const Shape& shape, std::int64_t results) {
+    std::size_t plain = 0, lowered = 0;
+    const std::vector<double> expected = gradient_of(shape, results, "", &plain);
+    expect_near(gradient_of(shape, results, "pixels merged", &lowered), expected, 2e-5);
+    return lowered > plain;
+  };
+  EXPECT_TRUE(is_merged({3, 10, 4, 6}, 12)) << "four pixels";
+  EXPECT_TRUE(is_merged({2, 9, 2, 3, 4}, 16)) << "eight of a volume";
+  EXPECT_FALSE(is_merged({3, 16, 4, 6}, 8)) << "they are vectors";
+  EXPECT_FALSE(is_merged({3, 10, 3, 5}, 12)) << "an odd number of pixels";
+  EXPECT_FALSE(is_merged({3, 10, 4, 6}, 140)) << "more products than the vectors are worth";
 }
 
 TEST_F(CudaChooseLowerings, EveryLoweringTrainsLikeTheCpu) {

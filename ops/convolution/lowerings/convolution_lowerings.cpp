@@ -43,7 +43,10 @@ Values padded(std::span<const Value> inputs, const Attributes& attributes, std::
   const auto& options = attributes.as<ConvolutionOptions>();
   const std::int64_t channels = inputs[0].dim(1), rounded = round_up(channels, multiple);
   if (options.groups != 1 || rounded == channels || channels > most_channels) return {};
-  if (is_narrow(inputs[1].shape(), options, multiple)) return {};
+  const Shape& weight = inputs[1].shape();
+  if (is_narrow(weight, options, multiple)) return {};
+  // A product of matrices whose result has no vectors of channels either gains nothing.
+  if (all_equal(image_of(weight), 1) && channels > multiple && weight[0] % multiple != 0) return {};
   const Value bias = inputs.size() > 2 ? inputs[2] : Value();
   const Value image = cast(inputs[0], inputs[1].dtype());
   return {convolve(with_channels(image, rounded), with_channels(inputs[1], rounded), bias, options)};
@@ -182,6 +185,36 @@ Values diagonal_of_dense(Emitter& emitter, std::span<const Value> inputs, const 
   return {reshape(kept, shape)};
 }
 
+/// An image as one of a single row, in which `merged` neighbouring pixels are one: (1, merged * C, 1, pixels / merged).
+Value with_merged_pixels(Value x, std::int64_t merged) {
+  Dims channels_last;
+  for (int axis = 0; axis < x.rank(); ++axis) channels_last.push_back(axis == 0 ? 0 : axis + 1 < x.rank() ? axis + 1 : 1);
+  const std::int64_t channels = merged * x.dim(1), pixels = element_count(x.shape()) / channels;
+  return permute(reshape(permute(x, channels_last), {1, 1, pixels, channels}), {0, 3, 1, 2});
+}
+
+/// Of weights of size 1, whose channels make up no vectors but those of some pixels do: the sum of the blocks along the diagonal.
+Values diagonal_of_merged(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
+  constexpr std::int64_t vector = 8, few = 8, most = 512;  // channels; of halves are 8 a vector
+  const auto& given = attributes.as<WeightGradientOptions>();
+  const Value gradient = inputs[0], input = inputs[1];
+  const int axes = input.rank() - 2;
+  const ConvolutionOptions options = canonical(given.convolution, axes);
+  const std::int64_t channels = input.dim(1), results = gradient.dim(1),
+                     pixels = element_count(input.shape()) / std::max<std::int64_t>(1, channels);
+  const bool pointwise = all_equal(given.kernel_size, 1) && all_equal(options.stride, 1) && all_equal(options.padding, 0);
+  std::int64_t merged = 1;
+  while (merged * channels % vector != 0 || merged * results % vector != 0) merged *= 2;
+  if (!pointwise || options.groups != 1 || merged == 1 || pixels == 0 || pixels % merged != 0) return {};
+  if (std::min(channels, results) < few || merged * std::max(channels, results) > most) return {};
+  const Value dense = weight_gradient(with_merged_pixels(gradient, merged), with_merged_pixels(input, merged), {}, {1, 1});
+  const Value blocks = reshape(dense, {merged, results, merged, channels});
+  Shape shape = Shape::filled(input.rank(), 1);
+  shape[0] = results, shape[1] = channels;
+  // A number that is not finite in a block of two pixels must not reach the weight's.
+  return {reshape(sum(where(diagonal(emitter, merged), blocks, 0), {0, 2}), shape)};
+}
+
 }  // namespace
 
 // Tensor cores are loaded 16 bytes at a time.
@@ -221,6 +254,12 @@ Lowering dense_groups(const char* name) {
 Lowering dense_weight_gradient(const char* name) {
   return {.name = name, .rule = diagonal_of_dense, .likely_fastest = [](std::span<const TensorType> inputs) {
             return on_tensor_cores(inputs[0].dtype);
+          }};
+}
+
+Lowering merged_pixels(const char* name) {
+  return {.name = name, .rule = diagonal_of_merged, .likely_fastest = [](std::span<const TensorType> inputs) {
+            return is_half(inputs[0].dtype) && on_tensor_cores(inputs[0].dtype);
           }};
 }
 

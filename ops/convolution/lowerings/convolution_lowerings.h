@@ -30,6 +30,10 @@ Lowering dense_groups(const char* name);
 /// weight's gradient.
 Lowering dense_weight_gradient(const char* name);
 
+/// Of conv2d_weight_gradient and conv3d_weight_gradient, of size 1 and channels that tensor cores cannot load as they are: with so many
+/// pixels as one that their channels are whole vectors.
+Lowering merged_pixels(const char* name);
+
 /// Of conv_transpose2d and conv_transpose3d: as one convolution of size 1 (see subpixel.h).
 Lowering subpixel_lowering(const char* name);
 
