@@ -26,6 +26,7 @@ std::string_view name_of(DType dtype) {
 bool is_floating(DType dtype) { return dtype == DType::f64 || dtype == DType::f32 || is_half(dtype); }
 
 bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+DType computed_dtype(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
 
 DType parse_dtype(std::string_view name) {
   for (const DType dtype : all_dtypes) {

@@ -18,6 +18,7 @@ std::size_t size_of(DType dtype);       ///< bytes of one element
 std::string_view name_of(DType dtype);  ///< "f32", ...
 bool is_floating(DType dtype);
 bool is_half(DType dtype);                 ///< f16 or bf16
+DType computed_dtype(DType dtype);         ///< what such numbers are computed with: halves as float32
 DType parse_dtype(std::string_view name);  ///< throws ErrorKind::argument and lists the names
 std::ostream& operator<<(std::ostream& out, DType dtype);
 

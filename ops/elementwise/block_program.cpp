@@ -10,8 +10,6 @@ namespace {
 /// Elements that are carried through the whole program at a time: enough to outweigh the calls, and few enough to stay in a core's cache.
 constexpr std::int64_t most_block_elements = 8192;
 
-DType computed(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
-
 Tensor elements_at(void* memory, std::int64_t count, DType dtype) { return Tensor::over(memory, {count}, dtype, Device::cpu(), nullptr); }
 
 bool channels_last(std::span<const Tensor> tensors) {
@@ -26,7 +24,7 @@ BlockProgram::BlockProgram(const ElementwiseProgram& program, std::span<const Te
   FRIT_CHECK(problem.empty());
   shape_ = types_.back().shape;
   std::size_t widest = 1;
-  for (const TensorType& type : types_) widest = std::max(widest, size_of(computed(type.dtype)));
+  for (const TensorType& type : types_) widest = std::max(widest, size_of(computed_dtype(type.dtype)));
   blocks_ = EvenBlocks(element_count(shape_), most_block_elements, 64);
   slot_bytes_ = static_cast<std::size_t>(blocks_.size) * widest;
   const std::int64_t cost = blocks_.size * static_cast<std::int64_t>(program_.instructions.size()) * 4;
@@ -88,7 +86,7 @@ Tensor BlockProgram::Elements::read(const Runs& elements, std::byte* memory) con
       order.gather(tensor.data<From>(), elements.begin_of(run), elements.begin_of(run) + elements.length, to);
     }
   });
-  return elements_at(memory, elements.elements(), computed(dtype));
+  return elements_at(memory, elements.elements(), computed_dtype(dtype));
 }
 
 void BlockProgram::Elements::write(const Runs& elements, const Tensor& values) const {
@@ -112,7 +110,7 @@ void BlockProgram::compute(const Runs& elements, std::byte* workspace) const {
     const ElementwiseProgram::Instruction& instruction = program_.instructions[i];
     std::array<Tensor, most_instruction_operands> operands;
     for (std::size_t k = 0; k < instruction.operands.size(); ++k) operands[k] = values[static_cast<std::size_t>(instruction.operands[k])];
-    const DType dtype = computed(types_[value].dtype);
+    const DType dtype = computed_dtype(types_[value].dtype);
     values.push_back(is_straight(value) ? elements_at(outputs_[value]->at(elements.begin), count, dtype)
                                         : elements_at(slot(value, workspace), count, dtype));
     const bool rounds = narrows(instruction, value);

@@ -6,8 +6,6 @@
 namespace frit::ops {
 namespace {
 
-DType computed(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
-
 /// Bytes of a tensor in halves as float32, of which there are none of another.
 std::size_t wide_bytes(const TensorType& type) {
   return is_half(type.dtype) ? aligned(static_cast<std::size_t>(TensorType{DType::f32, type.shape}.bytes())) : 0;
@@ -60,12 +58,12 @@ struct Product {
   std::size_t scratch(const InferContext& call) const {
     std::size_t wide = wide_bytes(call.op.infer_types(call.inputs, call.attributes).at(0));
     for (std::size_t i = 0; i < call.inputs.size(); ++i) wide += i == 1 ? 0 : wide_bytes(call.inputs[i]);
-    return wide + gemm_scratch(of(call), size_of(computed(call.inputs[0].dtype)));
+    return wide + gemm_scratch(of(call), size_of(computed_dtype(call.inputs[0].dtype)));
   }
 
   /// A b in halves as float32, if it is one, and after it the packed b.
   Prepacking prepacking(const InferContext& call) const {
-    const std::size_t size = size_of(computed(call.inputs[1].dtype)), wide = wide_bytes(call.inputs[1]);
+    const std::size_t size = size_of(computed_dtype(call.inputs[1].dtype)), wide = wide_bytes(call.inputs[1]);
     const PackedOperand packed = packed_operand(of(call), size);
     return {.bytes = wide + static_cast<std::size_t>(packed.elements) * size, .input = 1, .in_parts = wide == 0 && !packed.needed};
   }

@@ -58,7 +58,7 @@ Invariance invariance(const Shape& logits, const Attributes&) {
 std::vector<TensorType> infer(const InferContext& call) {
   const Shape shape = target_shape(call, 0);
   const DType dtype = call.inputs[0].dtype;
-  return {{dtype, loss_shape(call.attributes, shape)}, {statistics_dtype(dtype), shape}, {statistics_dtype(dtype), shape}};
+  return {{dtype, loss_shape(call.attributes, shape)}, {computed_dtype(dtype), shape}, {computed_dtype(dtype), shape}};
 }
 
 /// The scratch memory: the loss of each column, and one reduction's states.

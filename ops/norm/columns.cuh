@@ -11,7 +11,7 @@ namespace frit::ops {
 /// `group` neighbouring columns of a matrix are a slice, `channel_columns` of them a channel.
 struct ColumnGeometry : Columns {
   std::int64_t group, channel_columns;
-  int merged_rows = 1;  ///< of the norm's, that are one here: the columns of each are slices and channels anew
+  int merged_rows = 1;  ///< so many rows of the norm are one here, each with the columns of all slices and channels
 
   FRIT_HOST_DEVICE std::int64_t groups() const { return columns / group; }
   __device__ std::int64_t slice(std::int64_t matrix, int column) const {

@@ -10,11 +10,9 @@
 
 namespace frit::ops {
 
-/// Maxima and sums of half inputs are kept as f32, so that the weights made from them still sum to 1.
-inline DType statistics_dtype(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
-/// Halves are taken back as well.
+/// Maxima and sums of halves are kept as float32, so that the weights made from them still sum to 1; halves are taken back as well.
 inline bool are_statistics(const TensorType& type, const Shape& shape, DType dtype) {
-  return type.shape == shape && (type.dtype == statistics_dtype(dtype) || type.dtype == dtype);
+  return type.shape == shape && (type.dtype == computed_dtype(dtype) || type.dtype == dtype);
 }
 
 /// The running maximum (-inf at first, never NaN) and the sum of exp(x - maximum). An infinite maximum is not subtracted, so that a column

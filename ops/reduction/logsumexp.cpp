@@ -15,7 +15,7 @@ namespace {
 std::vector<TensorType> infer(const InferContext& call) {
   const DType dtype = call.inputs[0].dtype;
   const Shape shape = reduction_shape(call);
-  return {{dtype, shape}, {statistics_dtype(dtype), shape}, {statistics_dtype(dtype), shape}};
+  return {{dtype, shape}, {computed_dtype(dtype), shape}, {computed_dtype(dtype), shape}};
 }
 
 std::size_t scratch(const InferContext& call) { return reduction_plan(call).scratch_bytes(sizeof(LogSumExpTile<double>)); }

@@ -13,9 +13,6 @@
 namespace frit::ops {
 namespace {
 
-/// As the CPU computes it: halves are float32.
-DType computed(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
-
 std::size_t bytes_of(DType dtype, const Shape& shape) { return aligned(static_cast<std::size_t>(TensorType{dtype, shape}.bytes())); }
 
 /// Of a call, by shapes and layouts alone.
@@ -35,11 +32,11 @@ struct Call {
         in_bfloat(weight.dtype == DType::bf16 && convolves_in_bfloat(direction, layouts.source)) {}
   Call(const Call&) = delete;  // the direction refers to the geometry
 
-  std::size_t element_size() const { return size_of(in_bfloat ? weight.dtype : computed(weight.dtype)); }
+  std::size_t element_size() const { return size_of(in_bfloat ? weight.dtype : computed_dtype(weight.dtype)); }
   /// Of a weight in halves as float32, which is part of what is prepacked.
   std::size_t wide_bytes() const { return is_half(weight.dtype) && !in_bfloat ? bytes_of(DType::f32, weight.shape) : 0; }
   /// What an input is read as.
-  DType computed_input(std::size_t input, DType dtype) const { return in_bfloat && input < 2 ? DType::bf16 : computed(dtype); }
+  DType computed_input(std::size_t input, DType dtype) const { return in_bfloat && input < 2 ? DType::bf16 : computed_dtype(dtype); }
 };
 
 /// The kernel's functions.
@@ -161,7 +158,7 @@ void round_elements(const float* from, const Finish& finish, const Runs& element
 class FollowedConvolution {
  public:
   FollowedConvolution(const Convolution& convolution, const KernelContext& call, const Stages* stages)
-      : convolution_(convolution), call_(call), result_(stand_in(call.outputs[0], computed(call.outputs[0].dtype()))) {
+      : convolution_(convolution), call_(call), result_(stand_in(call.outputs[0], computed_dtype(call.outputs[0].dtype()))) {
     const Call of_call = convolution.of(call);
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       const Tensor& input = call.inputs[i];
