@@ -86,14 +86,16 @@ class BufferPlanner {
   /// What a microbatch alone reads has a part's place. All else is kept, or has its place, from the first part to the last.
   void find_parts() {
     plan_.microbatches = find_microbatches(graph_, device_);
-    plan_.in_parts.assign(last_use_.size(), false);
+    plan_.parts.assign(last_use_.size(), 1);
     microbatches_.assign(graph_.nodes().size(), nullptr);
     for (const Microbatches& parts : plan_.microbatches) {
       for (int n = parts.first; n <= parts.last; ++n) {
         const Node& node = graph_.nodes()[static_cast<std::size_t>(n)];
         if (node.kind != NodeKind::operation) continue;
         microbatches_[static_cast<std::size_t>(n)] = &parts;
-        for (const int id : node.outputs) plan_.in_parts[static_cast<std::size_t>(id)] = last_use(id) <= parts.last;
+        for (const int id : node.outputs) {
+          if (last_use(id) <= parts.last) plan_.parts[static_cast<std::size_t>(id)] = parts.count;
+        }
         for (const int id : node.inputs) {
           int& last = last_use_[static_cast<std::size_t>(id)];
           if (microbatches(graph_.producer_index(id)) != &parts) last = std::max(last, parts.last);
@@ -101,7 +103,7 @@ class BufferPlanner {
       }
     }
   }
-  bool in_parts(int value) const { return plan_.in_parts[static_cast<std::size_t>(value)]; }
+  bool in_parts(int value) const { return plan_.parts[static_cast<std::size_t>(value)] > 1; }
   const Microbatches* microbatches(int node) const { return microbatches_[static_cast<std::size_t>(node)]; }
 
   /// The types of a call, of which there are several for parts of a batch.
@@ -194,14 +196,9 @@ class BufferPlanner {
     return static_cast<int>(plan_.lifetimes.size()) - 1;
   }
   void add(int value, int first, int last) {
-    std::int64_t bytes = graph_.type(value).bytes();
-    if (const Microbatches* const parts = microbatches(graph_.producer_index(value))) {
-      if (in_parts(value)) {
-        bytes /= parts->count;
-      } else {
-        first = parts->first;
-      }
-    }
+    const Microbatches* const of_batch = microbatches(graph_.producer_index(value));
+    if (of_batch != nullptr && !in_parts(value)) first = of_batch->first;
+    const std::int64_t bytes = graph_.type(value).bytes() / plan_.parts[static_cast<std::size_t>(value)];
     buffer(value) = add_buffer(static_cast<std::size_t>(bytes), first, last);
   }
 

@@ -71,10 +71,7 @@ void Executable::place_outputs(int n, const BufferPlan& buffers, const std::vect
     const int buffer = buffers.buffer[value];
     if (buffer < 0) continue;
     TensorType type = graph_.type(id);
-    if (buffers.in_parts[value]) {
-      const auto holds = [&](const Microbatches& parts) { return parts.first <= n && n <= parts.last; };
-      type = microbatch_of(type, std::find_if(buffers.microbatches.begin(), buffers.microbatches.end(), holds)->count);
-    }
+    if (buffers.parts[value] > 1) type = microbatch_of(type, buffers.parts[value]);
     values_[value] = Tensor::over(place(buffer), type.shape, type.dtype, device(), nullptr, layouts[value]);
   }
 }
@@ -104,7 +101,7 @@ void Executable::add_microbatches(const Microbatches& parts, const BufferPlan& b
       Call call = call_of(node, state);
       const std::vector<bool> with_samples = node.op->inputs_with_samples(graph_.types(node.inputs), node.attributes);
       const auto take_part = [&](Tensor& tensor, int id) {
-        if (tensor.defined() && !buffers.in_parts[static_cast<std::size_t>(id)]) tensor = microbatch_of(tensor, parts.count, part);
+        if (tensor.defined() && buffers.parts[static_cast<std::size_t>(id)] == 1) tensor = microbatch_of(tensor, parts.count, part);
       };
       for (std::size_t i = 0; i < call.inputs.size(); ++i) {
         if (with_samples[i]) take_part(call.inputs[i], node.inputs[i]);

@@ -31,7 +31,7 @@ struct BufferPlan {
   std::vector<bool> prepared;              ///< by node index: see find_preparation
   std::vector<bool> view;                  ///< by node index: it has its input's buffer, or place, and nothing to compute
   std::vector<Microbatches> microbatches;  ///< see find_microbatches
-  std::vector<bool> in_parts;              ///< by value id: computed and read in one part of the batch after the other, in a part's place
+  std::vector<std::int64_t> parts;         ///< by value id: of the batch, in the place of one of which all are computed and read; else 1
 };
 
 /// Inputs and outputs of the graph live throughout, and so do, once computed, results of the preparation that other operations read, and
