@@ -1,8 +1,11 @@
 #pragma once
 
-#include <sstream>
+#include <initializer_list>
+#include <iosfwd>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 namespace frit {
 
@@ -19,13 +22,39 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+namespace detail {
+
+/// Of the types of numbers, for all of which it is compiled in text.cpp: all files include this one, which so has no need of <ostream>.
+template <class T>
+void print_number(std::ostream& out, const void* value);
+
+/// A part of a message: text, or a value and what prints it.
+struct MessagePart {
+  std::string_view text = {};
+  const void* value = nullptr;
+  void (*print)(std::ostream& out, const void* value) = nullptr;
+
+  MessagePart(std::string_view part) : text(part) {}    // NOLINT: all of these are meant to convert
+  MessagePart(const std::string& part) : text(part) {}  // NOLINT
+  MessagePart(const char* part) : text(part) {}         // NOLINT
+  template <class T>
+  MessagePart(const T& part) : value(&part) {  // NOLINT
+    if constexpr (std::is_arithmetic_v<T>) {
+      print = print_number<T>;
+    } else {
+      print = [](std::ostream& out, const void* object) { out << *static_cast<const T*>(object); };
+    }
+  }
+};
+
+std::string joined(std::initializer_list<MessagePart> parts);
+
+}  // namespace detail
+
 /// The parts printed with operator<< one after another. Where it is called time does not count: it is compiled to be small.
 template <class... Parts>
 [[gnu::cold]] std::string concat(const Parts&... parts) {
-  std::ostringstream stream;
-  stream.imbue(std::locale::classic());
-  (stream << ... << parts);
-  return stream.str();
+  return detail::joined({detail::MessagePart(parts)...});
 }
 
 template <class... Parts>

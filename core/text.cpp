@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <locale>
 #include <numeric>
+#include <sstream>
 #include <vector>
+
+#include "frit/core/error.h"
 
 namespace frit {
 namespace {
@@ -105,3 +109,42 @@ std::string bytes_text(std::size_t bytes) {
 }
 
 }  // namespace frit
+
+// What error.h declares: text too, and the one file that prints numbers for it.
+namespace frit::detail {
+
+template <class T>
+void print_number(std::ostream& out, const void* value) {
+  out << *static_cast<const T*>(value);
+}
+
+template void print_number<bool>(std::ostream&, const void*);
+template void print_number<char>(std::ostream&, const void*);
+template void print_number<signed char>(std::ostream&, const void*);
+template void print_number<unsigned char>(std::ostream&, const void*);
+template void print_number<short>(std::ostream&, const void*);
+template void print_number<unsigned short>(std::ostream&, const void*);
+template void print_number<int>(std::ostream&, const void*);
+template void print_number<unsigned>(std::ostream&, const void*);
+template void print_number<long>(std::ostream&, const void*);
+template void print_number<unsigned long>(std::ostream&, const void*);
+template void print_number<long long>(std::ostream&, const void*);
+template void print_number<unsigned long long>(std::ostream&, const void*);
+template void print_number<float>(std::ostream&, const void*);
+template void print_number<double>(std::ostream&, const void*);
+template void print_number<long double>(std::ostream&, const void*);
+
+std::string joined(std::initializer_list<MessagePart> parts) {
+  std::ostringstream stream;
+  stream.imbue(std::locale::classic());
+  for (const MessagePart& part : parts) {
+    if (part.print == nullptr) {
+      stream << part.text;
+    } else {
+      part.print(stream, part.value);
+    }
+  }
+  return stream.str();
+}
+
+}  // namespace frit::detail

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::graph {
 

@@ -16,7 +16,7 @@
 #include "frit/core/text.h"
 #include "frit/core/thread_pool.h"
 #include "frit/ops/cpu/bfloat_product.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::apps {
 namespace {

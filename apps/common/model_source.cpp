@@ -6,7 +6,7 @@
 
 #include "frit/core/io/file.h"
 #include "frit/core/text.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::apps {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::graph {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/staged_call.h"
 
 namespace frit::ops {

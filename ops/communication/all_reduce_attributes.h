@@ -1,7 +1,8 @@
 #pragma once
 
 #include "frit/core/communication/communicator.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
+#include "frit/ops/operator/sample.h"
 
 namespace frit::ops {
 

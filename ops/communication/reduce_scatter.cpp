@@ -1,7 +1,7 @@
 #include "frit/ops/communication/reduce_scatter.h"
 
 #include "frit/ops/communication/all_reduce_attributes.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

@@ -4,7 +4,7 @@
 #include "frit/ops/convolution/cpu/convolution_kernel.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "frit/ops/libraries/cuda/cudnn.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -1,5 +1,7 @@
 #include "frit/ops/convolution/convolution_epilogue.h"
 
+#include "frit/ops/operator/operator.h"
+
 namespace frit::ops {
 namespace {
 

@@ -1,7 +1,7 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/cpu/convolution_kernel.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

@@ -2,9 +2,11 @@
 
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/geometry.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/value.h"
 
 namespace frit::ops {
+
+struct ChannelAffine;
 
 // What the gradients of convolutions are made of; the image rank is the first value's. output_padding plays no part.
 Value convolution(Value input, Value weight, ConvolutionOptions options);

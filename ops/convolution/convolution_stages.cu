@@ -3,7 +3,7 @@
 #include "frit/ops/cuda/warpgroup_products.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 

@@ -2,7 +2,7 @@
 
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/libraries/convolution_geometry.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -5,7 +5,7 @@
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/computed.cuh"
 #include "frit/ops/cuda/reduce_plan.cuh"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

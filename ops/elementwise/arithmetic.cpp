@@ -7,7 +7,7 @@
 #include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/elementwise/unary_functors.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

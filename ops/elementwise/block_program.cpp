@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/ops/elementwise/elementwise.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

@@ -3,7 +3,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare_functors.h"
 #include "frit/ops/elementwise/pointwise.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit {
 

@@ -4,7 +4,7 @@
 
 #include "frit/core/tensor.h"
 #include "frit/ops/operator/elementwise_program.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "frit/ops/elementwise/block_program.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::ops {

@@ -7,6 +7,7 @@
 #include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/elementwise/program.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

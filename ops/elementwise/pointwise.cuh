@@ -76,8 +76,8 @@ void add_cuda_function(Registry& registry, const Elementwise<Signature, Functor,
 
 /// The kernels of a list of elementwise operators.
 template <class... Entries>
-void add_cuda_functions(Registry& registry, const std::tuple<Entries...>& entries) {
-  std::apply([&](const Entries&... entry) { (add_cuda_function(registry, entry), ...); }, entries);
+void add_cuda_functions(Registry& registry, const Functions<Entries...>& entries) {
+  (add_cuda_function(registry, static_cast<const Entries&>(entries)), ...);
 }
 
 }  // namespace frit::ops

@@ -2,7 +2,7 @@
 
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/elementwise/elementwise.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 

@@ -9,6 +9,7 @@
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "frit/ops/operator/elementwise_program.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -6,7 +6,7 @@
 #include "frit/ops/elementwise/arithmetic_functors.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/indexing/take_along_axis.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {

@@ -7,7 +7,7 @@
 #include "frit/ops/indexing/indexing.h"
 #include "frit/ops/indexing/sort_key.h"
 #include "frit/ops/indexing/take_along_axis.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "frit/core/strided_loop.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/reduction_axes.h"
 
 namespace frit::ops {

@@ -2,7 +2,7 @@
 
 #include "frit/core/fields.h"
 #include "frit/core/tensor.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

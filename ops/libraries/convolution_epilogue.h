@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/library_functions.h"
 
 namespace frit::ops {
 

@@ -2,7 +2,7 @@
 
 #include "frit/ops/linear/matmul.h"
 #include "frit/ops/linear/product_kernel.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 

@@ -4,7 +4,7 @@
 
 #include "frit/ops/linear/linear.h"
 #include "frit/ops/linear/product_kernel.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "frit/ops/cpu/gemm.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -1,7 +1,7 @@
 #include "frit/core/strided_loop.h"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
 #include "frit/ops/reduction/sum_tile.h"

@@ -5,7 +5,7 @@
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/sum_tile.h"
 #include "frit/ops/shape/shape_ops.h"
 

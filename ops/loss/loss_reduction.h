@@ -1,7 +1,7 @@
 #pragma once
 
 #include "frit/ops/loss/loss.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -2,7 +2,7 @@
 
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/norm/statistics.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 

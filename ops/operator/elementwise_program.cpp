@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "frit/core/text.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

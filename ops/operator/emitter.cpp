@@ -1,6 +1,6 @@
 #include "frit/ops/operator/emitter.h"
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 

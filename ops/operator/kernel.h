@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "frit/core/tensor.h"
 #include "frit/ops/operator/attributes.h"
+#include "frit/ops/operator/value.h"
 
 struct CUstream_st;  // what cudaStream_t points to
 

@@ -1,16 +1,14 @@
 #pragma once
 
-#include <compare>
 #include <functional>
-#include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "frit/ops/operator/emitter.h"
-#include "frit/ops/operator/kernel.h"
+#include "frit/ops/operator/library_functions.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/sample.h"
 
 namespace frit::ops {
@@ -107,20 +105,6 @@ struct ChannelOrder {
   Attributes attributes;
   std::function<Value(Value)> order;  ///< done to a tensor's axis 0
 };
-
-/// An activation as libraries of GPU kernels know it.
-struct Activation {
-  enum Kind { rectifier, elu, gelu, gelu_tanh, sigmoid, silu, tanh, mish, hard_sigmoid, hard_swish };
-  Kind kind = rectifier;
-  /// Of a rectifier: x < low ? low + slope (x - low) : min(x, high).
-  double low = 0, high = std::numeric_limits<double>::infinity(), slope = 0;
-  double alpha = 1;  ///< of elu
-
-  friend auto operator<=>(const Activation&, const Activation&) = default;
-};
-
-/// A function of two numbers as those libraries know it.
-enum class BinaryFunction { add, subtract, multiply, divide, minimum, maximum };
 
 struct Operator;
 struct StagedCall;
@@ -279,4 +263,20 @@ struct Operator {
   std::vector<bool> inputs_with_samples(std::span<const TensorType> types, const Attributes& attributes) const;
 };
 
+template <class A>
+const Operator& Registry::add(Operator entry) {
+  entry.attributes_from_json = [name = entry.name](std::string_view json) { return Attributes(fields_from_json<A>(json, A{}, name)); };
+  entry.default_attributes = Attributes(A{});
+  return insert(std::move(entry));
+}
+
 }  // namespace frit::ops
+
+/// Opens the function that registers a file's operators. `name` is the file's stem; the build finds these lines and calls them all.
+/// A program's own operators are added by a plain call of `ops::registry().add(...)` before the first graph. What runs once
+/// is compiled to be small.
+#define FRIT_OPERATORS(name)                              \
+  namespace frit::ops {                                   \
+  [[gnu::cold]] void register_##name(Registry& registry); \
+  }                                                       \
+  void frit::ops::register_##name(::frit::ops::Registry& registry)

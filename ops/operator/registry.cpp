@@ -1,6 +1,8 @@
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 #include <algorithm>
+#include <deque>
+#include <unordered_map>
 
 #include "frit/core/text.h"
 
@@ -23,6 +25,16 @@ void complete(Sample& sample, const Operator& op) {
 
 }  // namespace
 
+struct Registry::Entries {
+  std::deque<Operator> operators;  // addresses stay
+  std::unordered_map<std::string, Operator*> by_name;
+};
+
+Registry::Registry() : entries_(std::make_unique<Entries>()) {}
+Registry::~Registry() = default;
+
+bool Registry::contains(std::string_view name) const { return entries_->by_name.contains(std::string(name)); }
+
 const Operator& Registry::insert(Operator entry) {
   const std::string& name = entry.name;
   require(!name.empty(), "an operator needs a name");
@@ -32,27 +44,27 @@ const Operator& Registry::insert(Operator entry) {
   require(entry.cpu || entry.view, "operator \"", name, "\" has no CPU kernel");
   require(static_cast<bool>(entry.gradient) == entry.no_gradient.empty(), "operator \"", name,
           "\" needs either a gradient rule or a reason in no_gradient");
-  Operator& stored = operators_.emplace_back(std::move(entry));
+  Operator& stored = entries_->operators.emplace_back(std::move(entry));
   stored.samples = [declared = std::move(stored.samples), &stored] {
     std::vector<Sample> samples = declared();
     for (Sample& sample : samples) complete(sample, stored);
     return samples;
   };
   if (!stored.typical.inputs.empty()) complete(stored.typical, stored);
-  by_name_.emplace(stored.name, &stored);
+  entries_->by_name.emplace(stored.name, &stored);
   return stored;
 }
 
 void Registry::add_cuda(std::string_view name, Kernel kernel) {
-  const auto place = by_name_.find(std::string(name));
-  require(place != by_name_.end(), "a CUDA kernel for the unknown operator \"", name, "\"");
+  const auto place = entries_->by_name.find(std::string(name));
+  require(place != entries_->by_name.end(), "a CUDA kernel for the unknown operator \"", name, "\"");
   require(!place->second->cuda, "operator \"", name, "\" has a CUDA kernel already");
   place->second->cuda = std::move(kernel);
 }
 
 const Operator& Registry::find(std::string_view name) const {
-  const auto place = by_name_.find(std::string(name));
-  if (place != by_name_.end()) return *place->second;
+  const auto place = entries_->by_name.find(std::string(name));
+  if (place != entries_->by_name.end()) return *place->second;
   std::vector<std::string> names;
   for (const Operator* op : all()) names.push_back(op->name);
   fail(ErrorKind::argument, "unknown operator \"", printable(name), "\"", did_you_mean(name, names));
@@ -60,7 +72,7 @@ const Operator& Registry::find(std::string_view name) const {
 
 std::vector<const Operator*> Registry::all() const {
   std::vector<const Operator*> result;
-  for (const Operator& op : operators_) result.push_back(&op);
+  for (const Operator& op : entries_->operators) result.push_back(&op);
   std::sort(result.begin(), result.end(), [](const Operator* a, const Operator* b) { return a->name < b->name; });
   return result;
 }

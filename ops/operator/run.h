@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

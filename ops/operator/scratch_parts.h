@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/optimizer/clip_scale.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/sum_tile.h"

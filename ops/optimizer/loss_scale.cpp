@@ -1,6 +1,6 @@
 #include "frit/ops/optimizer/loss_scale.h"
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 
 namespace frit::ops {

@@ -2,7 +2,7 @@
 
 #include "frit/core/communication/parts.h"
 #include "frit/ops/cpu/elementwise.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/optimizer/update_functors.h"
 
 namespace frit::ops {

@@ -1,5 +1,5 @@
 #include "frit/core/thread_pool.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/pool/channel_windows.h"
 #include "frit/ops/pool/pool_geometry.h"
 #include "frit/ops/reduction/reduction.h"

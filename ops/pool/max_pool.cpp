@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "frit/core/thread_pool.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/pool/channel_windows.h"
 #include "frit/ops/pool/pool_geometry.h"
 

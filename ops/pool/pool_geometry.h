@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/pool/running_maximum.h"
 

@@ -5,7 +5,7 @@
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/planes.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 #include "frit/ops/pool/channel_windows.cuh"
 #include "frit/ops/pool/pool.cuh"
 

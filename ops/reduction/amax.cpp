@@ -1,4 +1,4 @@
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/extremum_lanes.h"
 #include "frit/ops/reduction/reduction_axes.h"
 

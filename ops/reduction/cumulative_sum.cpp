@@ -6,7 +6,7 @@
 
 #include "frit/core/thread_pool.h"
 #include "frit/ops/elementwise/arithmetic_functors.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/image_axes.h"
 

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/log_sum_exp_tile.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"

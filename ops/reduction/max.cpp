@@ -1,5 +1,5 @@
 #include "frit/ops/indexing/take_along_axis.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/extremum_lanes.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"

@@ -1,6 +1,6 @@
 // The first of the greatest (or least) elements along an axis, and its place.
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/reductions.cuh"

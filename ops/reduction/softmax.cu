@@ -1,7 +1,7 @@
 // Softmax and log-softmax along an axis, and their gradients.
 
 #include "frit/ops/cuda/reduce_states.cuh"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/channel_centre.cuh"
 #include "frit/ops/reduction/softmax_rows.cuh"
 

@@ -1,7 +1,7 @@
 #include <set>
 
 #include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/lines.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"

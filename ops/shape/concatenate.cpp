@@ -2,7 +2,7 @@
 
 #include "frit/core/thread_pool.h"
 #include "frit/ops/cpu/stream.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/image_axes.h"
 #include "frit/ops/shape/shape_ops.h"
 

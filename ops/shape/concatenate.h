@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -1,4 +1,4 @@
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/sizes.h"
 

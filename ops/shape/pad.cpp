@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/padded_axes.h"
 #include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"

@@ -6,7 +6,7 @@
 
 #include "frit/core/thread_pool.h"
 #include "frit/ops/cpu/converted_vectors.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/resize_axis.h"
 #include "frit/ops/shape/sizes.h"
 

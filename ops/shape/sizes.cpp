@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit {
 

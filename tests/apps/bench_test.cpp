@@ -6,7 +6,7 @@
 
 #include "apps/program.h"
 #include "frit/models/model.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit {
 namespace {

@@ -20,7 +20,7 @@
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/loss/loss.h"
 #include "frit/ops/norm/norm.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
 

@@ -13,7 +13,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/linear/linear.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"

@@ -6,7 +6,7 @@
 #include "frit/graph/executable.h"
 #include "frit/graph/minimum_cut.h"
 #include "frit/graph/pipeline.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::layouts_test {

@@ -9,7 +9,7 @@
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/norm_attributes.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"

@@ -8,7 +8,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/numerics.h"
 #include "frit/models/training/verify.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit {
 namespace {

@@ -14,7 +14,7 @@
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/norm/statistics.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit::ops {

@@ -7,7 +7,7 @@
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/norm/statistics.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

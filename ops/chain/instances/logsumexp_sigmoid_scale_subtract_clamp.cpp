@@ -7,7 +7,7 @@
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/norm/statistics.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"

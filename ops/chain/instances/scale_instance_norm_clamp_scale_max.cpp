@@ -12,7 +12,7 @@
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/norm/statistics.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/reduction_axes.h"

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "frit/ops/elementwise/activation_functors.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -6,7 +6,7 @@
 #include "frit/ops/chain/stages/channel_lanes.h"
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/norm/statistics.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/scratch_parts.h"
 #include "frit/ops/reduction/reduction_axes.h"
 

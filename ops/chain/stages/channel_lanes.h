@@ -11,7 +11,7 @@
 #include "frit/ops/cpu/transpose.h"
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/norm/statistics.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 #include "frit/ops/operator/planes.h"
 
 namespace frit::ops {

@@ -6,7 +6,7 @@
 #include "frit/ops/convolution/cpu/direction.h"
 #include "frit/ops/convolution/cpu/image.h"
 #include "frit/ops/cpu/run_product.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -6,7 +6,7 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/elementwise/block_program.h"
 #include "frit/ops/elementwise/elementwise.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/operator/scratch_parts.h"
 

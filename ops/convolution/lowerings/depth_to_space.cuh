@@ -2,7 +2,7 @@
 
 #include "frit/ops/convolution/lowerings/block_map.cuh"
 #include "frit/ops/convolution/lowerings/subpixel.h"
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/kernel.h"
 
 namespace frit::ops {
 

@@ -1,6 +1,6 @@
 #include "frit/core/strided_loop.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 

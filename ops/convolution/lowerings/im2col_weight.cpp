@@ -1,6 +1,6 @@
 #include "frit/ops/convolution/lowerings/im2col_weight.h"
 
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_attributes.h"
 #include "frit/ops/shape/shape_ops.h"
 

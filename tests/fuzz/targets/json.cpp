@@ -1,6 +1,6 @@
 #include "apps/training/train_settings.h"
 #include "frit/models/model.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "fuzz/fuzzing.h"
 
 namespace frit {

@@ -5,7 +5,7 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/convolution_lowerings.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/shape/shape_ops.h"
 

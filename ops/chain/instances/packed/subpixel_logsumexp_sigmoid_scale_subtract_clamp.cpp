@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "frit/ops/convolution/lowerings/im2col_product.h"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 namespace {

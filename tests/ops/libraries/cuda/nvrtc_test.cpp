@@ -15,7 +15,7 @@
 #include "frit/ops/elementwise/compiled_program.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
-#include "frit/ops/operator/registry.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit {
 namespace {
