@@ -168,7 +168,7 @@ class Checker {
         }
         difference = (8 * (right1[row] - left1[row]) - (right2[row] - left2[row])) / (12 * wide);
       }
-      record(result, gradient[row], difference, concat("output ", row, ", element ", index));
+      record(result, gradient[row], difference, [&] { return concat("output ", row, ", element ", index); });
     }
   }
 
@@ -206,16 +206,18 @@ class Checker {
       }
       difference = (8 * (along(10 * h) - along(-10 * h)) - (along(20 * h) - along(-20 * h))) / (120 * h);
     }
-    record(result, expected, difference, concat("direction ", direction));
+    record(result, expected, difference, [&] { return concat("direction ", direction); });
   }
 
-  void record(GradientCheckResult& result, double gradient, double difference, const std::string& where) const {
+  /// `where` is asked for the first failure alone.
+  template <class Where>
+  void record(GradientCheckResult& result, double gradient, double difference, const Where& where) const {
     ++result.checked;
     result.largest_gradient = std::max(result.largest_gradient, std::abs(gradient));
     const double error = std::abs(gradient - difference);
     result.largest_error = std::isnan(error) ? error : std::max(result.largest_error, error);
     if (close(gradient, difference)) return;
-    if (result.failed++ == 0) result.first_failure = concat(where, ": gradient ", gradient, ", difference ", difference);
+    if (result.failed++ == 0) result.first_failure = concat(where(), ": gradient ", gradient, ", difference ", difference);
   }
 
   std::vector<double> random_vector(std::size_t count, std::uint64_t stream) const {

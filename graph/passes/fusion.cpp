@@ -2,8 +2,10 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
@@ -52,7 +54,7 @@ std::vector<TensorType> types_of(const ops::Sample& sample) {
 /// The patterns of all fused operators, the longest first. An operator has another for samples with another number of inputs, and for those
 /// of another rank where these decompose into other operators: convolutions of two and of three image axes are not the same one. Of an
 /// activation or a norm there is none for a sample whose own decomposition its `fuse` rule leaves alone.
-std::vector<Pattern> all_patterns(bool elementwise_alone = false) {
+std::vector<Pattern> traced_patterns(bool elementwise_alone) {
   std::vector<Pattern> patterns;
   for (const ops::Operator* op : ops::registry().all()) {
     if (!op->fuse || (elementwise_alone && !op->elementwise)) continue;
@@ -79,6 +81,16 @@ std::vector<Pattern> all_patterns(bool elementwise_alone = false) {
   }
   std::stable_sort(patterns.begin(), patterns.end(), [](const Pattern& a, const Pattern& b) { return a.operations > b.operations; });
   return patterns;
+}
+
+/// Traced once for as many operators as there are: programs may add some.
+const std::vector<Pattern>& all_patterns(bool elementwise_alone = false) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::size_t, bool>, std::vector<Pattern>> known;
+  const std::pair key(ops::registry().all().size(), elementwise_alone);
+  const std::lock_guard lock(mutex);
+  const auto place = known.find(key);
+  return place != known.end() ? place->second : known.emplace(key, traced_patterns(elementwise_alone)).first->second;
 }
 
 /// What keeps a pattern from fitting: a node of the graph, and what is wrong with it.

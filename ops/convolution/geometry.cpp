@@ -1,6 +1,9 @@
 #include "frit/ops/convolution/geometry.h"
 
 #include <algorithm>
+#include <ostream>
+
+#include "frit/ops/operator/operator.h"
 
 namespace frit {
 
@@ -71,10 +74,16 @@ ImageAxes output_axes(const ConvolutionGeometry& g) {
   return output;
 }
 
-/// " (input 1x3x8x8, weight 4x3x3x3)"
-std::string shapes_of(const InferContext& call) {
-  return concat(" (", call.op.inputs[0].name, " ", call.shape(0), ", ", call.op.inputs[1].name, " ", call.shape(1), ")");
-}
+/// " (input 1x3x8x8, weight 4x3x3x3)", put together where it is printed: most calls have no mistake to be told.
+struct ShapesOf {
+  const InferContext& call;
+
+  friend std::ostream& operator<<(std::ostream& out, const ShapesOf& shapes) {
+    const auto& [of] = shapes;
+    return out << " (" << of.op.inputs[0].name << ' ' << of.shape(0) << ", " << of.op.inputs[1].name << ' ' << of.shape(1) << ')';
+  }
+};
+ShapesOf shapes_of(const InferContext& call) { return {call}; }
 
 void check_setting(const InferContext& call, const char* name, const Dims& dims, int image_rank, std::int64_t least) {
   call.require(dims.rank() <= 1 || dims.rank() == image_rank, name, " has ", dims.rank(), " numbers, expected ", image_rank, " or one");
