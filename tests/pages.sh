@@ -93,11 +93,20 @@ nifti() {
   printf '\000\000\260\103\000\000\200\077' && head -c 228 /dev/zero && printf 'n+1\000\000\000\000\000'
   bytes train-images-idx3 17 $(($1 * $2 * $3))
 }
-mkdir images volumes
-for part in train t10k; do
-  { printf '\000\000\010\003\000\000\000\310\000\000\000\034\000\000\000\034' && bytes $part-images-idx3 17 156800; } >images/$part-images-idx3-ubyte
-  { printf '\000\000\010\001\000\000\000\310' && bytes $part-labels-idx1 9 200; } >images/$part-labels-idx1-ubyte
-done
+# dataset FOLDER COUNT: so many images each for training and for the test.
+dataset() {
+  mkdir "$1"
+  count=$(printf '\\%03o' 0 0 $(($2 / 256)) $(($2 % 256)))
+  for part in train t10k; do
+    { printf "\000\000\010\003$count\000\000\000\034\000\000\000\034" && bytes $part-images-idx3 17 $(($2 * 784)); } >"$1/$part-images-idx3-ubyte"
+    { printf "\000\000\010\001$count" && bytes $part-labels-idx1 9 "$2"; } >"$1/$part-labels-idx1-ubyte"
+  done
+}
+dataset images 200
+# For the tour, in place of all of them, on which the test of an example project trains.
+dataset fashion-mnist 9000
+gzip -1 fashion-mnist/*
+mkdir volumes
 for file in volumes/inputs.nii volumes/targets.nii volume.nii; do nifti 20 40 48 >$file; done
 gzip volume.nii
 { printf "\223NUMPY\001\000v\000%-117s\n" "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 1, 28, 28), }" && head -c 15680 /dev/zero; } >x.npy
@@ -120,9 +129,10 @@ fi
       next
     }
     runs && inside' "$scratch/pages" | sed -e 's/\bMODEL\b/classifier/g' -e 's/--data \(PATH\|FOLDER\)\b/--data images/g' \
-    -e "s/CHECKPOINT/unet3d --model-config '{\"channels\": [8, 8]}'/"
+    -e 's,^data=/usr/share/.*,data=fashion-mnist,' -e 's/timeout --signal=INT 8/timeout --signal=INT 2/' -e "s/CHECKPOINT/unet3d --model-config '{\"channels\": [8, 8]}'/"
 } >"$scratch/commands"
 [ "$(wc -l <"$scratch/commands")" -ge 40 ] # they are there
+[ "$(grep -Ec 'data=fashion-mnist|INT 2' "$scratch/commands")" -eq 2 ]
 sh -eux "$scratch/commands"
 apps/fashion-mnist.sh --dry-run
 

@@ -28,10 +28,12 @@ std::vector<fs::path> sources(const std::string& layer) {
   return files;
 }
 
-std::vector<std::string> matches(const fs::path& file, const std::regex& pattern) {
+/// In the lines that have `part`, which all that match have: a search for it is a hundred times as fast.
+std::vector<std::string> matches(const fs::path& file, const std::regex& pattern, const char* part) {
   std::vector<std::string> found;
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
+    if (line.find(part) == std::string::npos) continue;
     for (std::sregex_iterator match(line.begin(), line.end(), pattern), end; match != end; ++match) found.push_back((*match)[1]);
   }
   return found;
@@ -44,7 +46,7 @@ TEST_P(Layer, IncludesOnlyItselfAndWhatIsBelow) {
   const std::vector<fs::path> files = sources(GetParam());
   ASSERT_FALSE(files.empty());
   for (const fs::path& file : files) {
-    for (const std::string& included : matches(file, include)) {
+    for (const std::string& included : matches(file, include, "include")) {
       EXPECT_LE(height(included), height(GetParam())) << file << " includes " << included;
     }
   }
@@ -66,14 +68,14 @@ TEST(Layering, WhatRunsForwardIncludesNoTraining) {
   const std::regex training(R"(#\s*include\s*"frit/(autograd|models/training)/)");
   for (const fs::path& file : sources("models")) {
     if (file.filename() == "frit.h" || file.parent_path().filename() == "training") continue;
-    EXPECT_TRUE(matches(file, training).empty()) << file << " includes what trains: it belongs into models/training/";
+    EXPECT_TRUE(matches(file, training, "include").empty()) << file << " includes what trains: it belongs into models/training/";
   }
 }
 
 TEST(Layering, PassesNameNoOperator) {
   const std::regex named(R"(#\s*include\s*"frit/ops/(\w+)/)");
   for (const fs::path& file : sources("graph")) {
-    for (const std::string& room : matches(file, named)) EXPECT_EQ(room, "operator") << file << " includes an operator's header";
+    for (const std::string& room : matches(file, named, "include")) EXPECT_EQ(room, "operator") << file << " includes an operator's header";
   }
 }
 
@@ -93,7 +95,7 @@ TEST(Layering, RoomsOfOpsIncludeWhatIsBelow) {
   for (const fs::path& file : sources("ops")) {
     const std::string room = *fs::relative(file, fs::path(FRIT_SOURCE_DIR) / "ops").begin();
     const std::regex below(rooms_below(room));
-    for (const std::string& included : matches(file, include)) {
+    for (const std::string& included : matches(file, include, "include")) {
       EXPECT_TRUE(std::regex_match(included, below)) << file << " includes a header of " << included;
     }
   }
@@ -114,7 +116,7 @@ TEST(Layering, FoldersOfAppsIncludeWhatIsBelow) {
     const fs::path place = fs::relative(file, fs::path(FRIT_SOURCE_DIR) / "apps");
     if (!place.has_parent_path()) continue;
     const std::regex below(folders_of_apps_below(*place.begin()));
-    for (const std::string& included : matches(file, include)) {
+    for (const std::string& included : matches(file, include, "include")) {
       EXPECT_TRUE(std::regex_match(included, below)) << file << " includes a header of " << included;
     }
   }
@@ -138,12 +140,12 @@ TEST(Layering, PagesLinkToWhatIsThere) {
   }
   EXPECT_GE(pages.size(), 7u);
   for (const fs::path& page : pages) {
-    for (const std::string& link : matches(page, std::regex(R"(\]\((?!https?:)([^) ]+)\))"))) {
+    for (const std::string& link : matches(page, std::regex(R"(\]\((?!https?:)([^) ]+)\))"), "](")) {
       const std::size_t mark = std::min(link.find('#'), link.size());
       const fs::path file = mark == 0 ? page : page.parent_path() / link.substr(0, mark);
       ASSERT_TRUE(fs::exists(file)) << page << " links to " << link;
       if (mark == link.size()) continue;
-      std::vector<std::string> anchors = matches(file, std::regex("^#+ (.*)"));
+      std::vector<std::string> anchors = matches(file, std::regex("^#+ (.*)"), "#");
       std::transform(anchors.begin(), anchors.end(), anchors.begin(), anchor);
       EXPECT_TRUE(std::count(anchors.begin(), anchors.end(), link.substr(mark + 1)) == 1) << page << " links to " << link;
     }
