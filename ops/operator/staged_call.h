@@ -1,6 +1,7 @@
 #pragma once
 
 #include "frit/ops/operator/elementwise_program.h"
+#include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
 
