@@ -150,19 +150,6 @@ class string {
 
 template <class... T>
 struct tuple {};
-template <class... T>
-constexpr tuple<T...> make_tuple(T...) {
-  return {};
-}
-constexpr tuple<> tuple_cat() { return {}; }
-template <class... A>
-constexpr tuple<A...> tuple_cat(tuple<A...> first) {
-  return first;
-}
-template <class... A, class... B, class... Rest>
-constexpr auto tuple_cat(tuple<A...>, tuple<B...>, Rest... rest) {
-  return tuple_cat(tuple<A..., B...>{}, rest...);
-}
 template <size_t index, class Tuple>
 struct tuple_element;
 template <class First, class... Rest>
