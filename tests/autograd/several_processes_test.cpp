@@ -325,7 +325,7 @@ TEST(ShardedOptimizer, RefusesWhatNeedsWholeParameters) {
 class SeveralProcessesOnCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (cuda::device_count() < 2) GTEST_SKIP() << "fewer than two CUDA devices, or no CUDA device";
+    if (cuda::device_count() < 2) GTEST_SKIP() << "fewer than two CUDA devices";
   }
 };
 

@@ -173,7 +173,7 @@ TEST(SynchronizedBatchNorm, RefusesBatchesOfOtherSizes) {
 class SynchronizedBatchNormOnCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (cuda::device_count() < 2) GTEST_SKIP() << "fewer than two CUDA devices, or no CUDA device";
+    if (cuda::device_count() < 2) GTEST_SKIP() << "fewer than two CUDA devices";
   }
 };
 

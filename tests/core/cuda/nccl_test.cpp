@@ -74,7 +74,7 @@ std::string missing_nccl() {
   if (const std::string missing = missing_nccl(); !missing.empty()) \
     GTEST_SKIP() << missing;                                        \
   else if (cuda::device_count() < (count))                          \
-  GTEST_SKIP() << "no CUDA devices but " << cuda::device_count() << " where it takes " << (count)
+  GTEST_SKIP() << cuda::device_count() << " of the " << (count) << " GPUs that it takes"
 
 using Body = std::function<void(cuda::NcclGroup& group, int rank, Device device)>;
 
