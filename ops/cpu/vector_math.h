@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 // Functions without branches or calls, so that a loop over them becomes vector code. Float only: for double they are the library's. They
 // keep NaN and are right at 0, infinities and subnormal numbers; the error is below 2 units in the last place. The coefficients of exp and
@@ -22,27 +23,45 @@ T multiply_add(T a, T b, T c) {
 #endif
 }
 
-inline float vector_exp(float x) {
-  constexpr float round = 0x1.8p23f;  // adding it rounds to an integer, held in the low bits
-  const float nan = x == x ? 0.0f : x;
-  // x in [-104, 104], at whose ends the result is 0 and infinity. As integers: GCC would branch on a choice of floats.
+/// Whether T stands for float32: a float, or a vector of them (see lanes.h).
+template <class T>
+inline constexpr bool is_single = std::is_same_v<T, float>;
+
+// What vector_exp takes: adding `rounding` rounds to an integer, held in the low bits. At the ends the result is 0 and infinity.
+inline constexpr float rounding = 0x1.8p23f, most_exponent = 104;
+
+/// x in [-most_exponent, most_exponent]; any of these for NaN. As integers: GCC would branch on a choice of floats.
+inline float within_exponents(float x) {
   const auto bits = std::bit_cast<std::int32_t>(x);
-  const std::int32_t magnitude = std::min(bits & 0x7fffffff, std::bit_cast<std::int32_t>(104.0f));
-  x = std::bit_cast<float>(magnitude | (bits & std::numeric_limits<std::int32_t>::min()));
-  const float rounded = multiply_add(x, 1.44269504f, round);
-  const float n = rounded - round;
-  const float r = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, x));  // x - n log(2), the first product exact
-  float p = 1.9875691500e-4f;
-  p = multiply_add(p, r, 1.3981999507e-3f);
-  p = multiply_add(p, r, 8.3334519073e-3f);
-  p = multiply_add(p, r, 4.1665795894e-2f);
-  p = multiply_add(p, r, 1.6666665459e-1f);
-  p = multiply_add(p, r, 5.0000001201e-1f);
-  const float y = multiply_add(p, r * r, r) + 1.0f;
-  // 2^n as a product of two powers, each a normal number.
-  const std::int32_t whole = std::bit_cast<std::int32_t>(rounded) - std::bit_cast<std::int32_t>(round);
+  const std::int32_t magnitude = std::min(bits & 0x7fffffff, std::bit_cast<std::int32_t>(most_exponent));
+  return std::bit_cast<float>(magnitude | (bits & std::numeric_limits<std::int32_t>::min()));
+}
+/// y 2^n for rounded = rounding + n: times two powers, each a normal number.
+inline float times_power_of_two(float y, float rounded) {
+  const std::int32_t whole = std::bit_cast<std::int32_t>(rounded) - std::bit_cast<std::int32_t>(rounding);
   const std::int32_t half = whole >> 1;
-  return y * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((whole - half + 127) << 23) + nan;
+  return y * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((whole - half + 127) << 23);
+}
+/// The result, or NaN if x is.
+inline float nan_of(float result, float x) { return result + (x == x ? 0.0f : x); }
+
+template <class T>
+T vector_exp(T x) {
+  if constexpr (is_single<T>) {
+    const T limited = within_exponents(x);
+    const T rounded = multiply_add(limited, T(1.44269504f), T(rounding));
+    const T n = rounded - rounding;
+    const T r = multiply_add(n, T(2.12194440e-4f), multiply_add(n, T(-0.693359375f), limited));  // x - n log(2), the first product exact
+    T p = T(1.9875691500e-4f);
+    p = multiply_add(p, r, T(1.3981999507e-3f));
+    p = multiply_add(p, r, T(8.3334519073e-3f));
+    p = multiply_add(p, r, T(4.1665795894e-2f));
+    p = multiply_add(p, r, T(1.6666665459e-1f));
+    p = multiply_add(p, r, T(5.0000001201e-1f));
+    return nan_of(times_power_of_two(multiply_add(p, r * r, r) + 1.0f, rounded), x);
+  } else {
+    return std::exp(x);
+  }
 }
 
 /// A positive number as (1 + r) 2^e, with 1 + r in [sqrt(1/2), sqrt(2)).
@@ -157,7 +176,6 @@ inline float vector_pow(float base, float exponent) {
   return is_real ? with_sign : std::numeric_limits<float>::quiet_NaN();
 }
 
-inline double vector_exp(double x) { return std::exp(x); }
 inline double vector_log(double x) { return std::log(x); }
 
 }  // namespace frit::ops

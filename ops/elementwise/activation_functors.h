@@ -8,9 +8,9 @@
 
 namespace frit::ops {
 
-// The activations on single elements, T being float or double, and their attributes. `gradient(g, v)` is the gradient g of the output
-// carried to the input, where v is the output if `gradient_from_output`, else the input. `piecewise_linear` says that its derivative by v
-// is 0. Values and gradients at NaN, infinities and bounds are those of PyTorch 2.11's CUDA kernels.
+// The activations on single elements, T being float or double, or on a CPU a vector of float32, and their attributes. `gradient(g, v)` is
+// the gradient g of the output carried to the input, where v is the output if `gradient_from_output`, else the input. `piecewise_linear`
+// says that its derivative by v is 0. Values and gradients at NaN, infinities and bounds are those of PyTorch 2.11's CUDA kernels.
 
 struct ClampAttributes {
   std::optional<double> min, max;
@@ -61,18 +61,18 @@ struct Clamp {
       : low(static_cast<T>(a.min.value_or(-std::numeric_limits<double>::infinity()))),
         high(static_cast<T>(a.max.value_or(std::numeric_limits<double>::infinity()))) {}
   FRIT_HOST_DEVICE T operator()(T x) const {
-    const T raised = ((x < low) | (low != low)) ? low : x;
-    return ((raised > high) | (high != high)) ? high : raised;
+    const T raised = select((x < low) | (low != low), low, x);
+    return select((raised > high) | (high != high), high, raised);
   }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return ((x >= low) & (x <= high)) ? gradient : T(0); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return select((x >= low) & (x <= high), gradient, T(0)); }
 };
 
 template <class T>
 struct Relu {
   static constexpr bool gradient_from_output = true;
   static constexpr bool piecewise_linear = true;
-  FRIT_HOST_DEVICE T operator()(T x) const { return x < 0 ? T(0) : x; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T y) const { return y <= 0 ? T(0) : gradient; }
+  FRIT_HOST_DEVICE T operator()(T x) const { return select(x < 0, T(0), x); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T y) const { return select(y <= 0, T(0), gradient); }
 };
 
 template <class T>
@@ -82,14 +82,8 @@ struct LeakyRelu {
   T negative_slope;
 
   explicit LeakyRelu(const LeakyReluAttributes& a) : negative_slope(static_cast<T>(a.negative_slope)) {}
-  FRIT_HOST_DEVICE T operator()(T x) const {
-    const T below = x * negative_slope;
-    return x > 0 ? x : below;
-  }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
-    const T below = gradient * negative_slope;
-    return x > 0 ? gradient : below;
-  }
+  FRIT_HOST_DEVICE T operator()(T x) const { return select(x > 0, x, x * negative_slope); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return select(x > 0, gradient, gradient * negative_slope); }
 };
 
 template <class T>
@@ -99,14 +93,8 @@ struct Elu {
   T alpha;
 
   explicit Elu(const EluAttributes& a) : alpha(static_cast<T>(a.alpha)) {}
-  FRIT_HOST_DEVICE T operator()(T x) const {
-    const T below = alpha * exponential_minus_one(x);
-    return x < 0 ? below : x;
-  }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
-    const T below = gradient * alpha * exponential(x);
-    return x <= 0 ? below : gradient;
-  }
+  FRIT_HOST_DEVICE T operator()(T x) const { return select(x < 0, alpha * exponential_minus_one(x), x); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return select(x <= 0, gradient * alpha * exponential(x), gradient); }
 };
 
 /// x times the normal distribution function.
@@ -129,13 +117,12 @@ struct GeluTanh {
   FRIT_HOST_DEVICE T operator()(T x) const { return x * logistic(2 * inner(x)); }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const T s = logistic(2 * inner(x));
-    return gradient * (s + 2 * x * (s * (1 - s)) * (root_two_over_pi * (1 + 3 * cubic * x * x)));
+    return gradient * (s + 2 * x * (s * (1 - s)) * (static_cast<T>(root_two_over_pi) * (1 + 3 * static_cast<T>(cubic) * x * x)));
   }
 
  private:
-  static constexpr T root_two_over_pi = static_cast<T>(0.79788456080286535588);
-  static constexpr T cubic = static_cast<T>(0.044715);
-  FRIT_HOST_DEVICE static T inner(T x) { return root_two_over_pi * (x + cubic * x * x * x); }
+  static constexpr double root_two_over_pi = 0.79788456080286535588, cubic = 0.044715;
+  FRIT_HOST_DEVICE static T inner(T x) { return static_cast<T>(root_two_over_pi) * (x + static_cast<T>(cubic) * x * x * x); }
 };
 
 /// The form of gelu that the attributes name. A loop on the CPU takes the form's own functor, which becomes vector code.
@@ -193,13 +180,13 @@ struct Mish {
   struct Parts {
     T tanh, slope;  // of log(1 + exp x), and its derivative by x
     FRIT_HOST_DEVICE explicit Parts(T x) {
-      const T e = exponential(-std::abs(x));
-      const T square = e * e, two_squares = 2 * square;
-      const T numerator = 2 * e + (x < 0 ? square : T(1));
-      const T denominator = numerator + (x < 0 ? T(2) : two_squares);
+      const T e = exponential(-magnitude(x));
+      const T square = e * e;
+      const T numerator = 2 * e + select(x < 0, square, T(1));
+      const T denominator = numerator + select(x < 0, T(2), 2 * square);
       const T rest = reciprocal(denominator);
       tanh = numerator * rest;
-      slope = 4 * (x < 0 ? e : square) * (1 + e) * (rest * rest);
+      slope = 4 * select(x < 0, e, square) * (1 + e) * (rest * rest);
     }
   };
 };
@@ -213,14 +200,11 @@ struct Softplus {
   explicit Softplus(const SoftplusAttributes& a) : beta(static_cast<T>(a.beta)), threshold(static_cast<T>(a.threshold)) {}
   FRIT_HOST_DEVICE T operator()(T x) const {
     const T scaled = x * beta;
-    const bool linear = scaled > threshold;
-    const T straight = (linear | (scaled > 0)) ? x : T(0);
-    return straight + log_one_plus(exponential(linear ? T(-1000) : -std::abs(scaled))) / beta;
+    const auto linear = scaled > threshold;
+    const T straight = select(linear | (scaled > 0), x, T(0));
+    return straight + log_one_plus(exponential(select(linear, T(-1000), -magnitude(scaled)))) / beta;
   }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
-    const T inside = gradient * logistic(x * beta);
-    return x * beta > threshold ? gradient : inside;
-  }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return select(x * beta > threshold, gradient, gradient * logistic(x * beta)); }
 };
 
 /// min(max(x + 3, 0), 6) / 6.
@@ -228,17 +212,14 @@ template <class T>
 struct HardSigmoid {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = true;
-  static constexpr T sixth = T(1) / 6;  // as PyTorch's kernels have it: a division takes as long as ten products
-  FRIT_HOST_DEVICE T operator()(T x) const { return raised(x) * sixth; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
-    const T inside = gradient * sixth;
-    return ((x > -3) & (x < 3)) ? inside : T(0);
-  }
+  static constexpr double sixth = 1.0 / 6;  // as PyTorch's kernels have it: a division takes as long as ten products
+  FRIT_HOST_DEVICE T operator()(T x) const { return raised(x) * static_cast<T>(sixth); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return select((x > -3) & (x < 3), gradient * static_cast<T>(sixth), T(0)); }
 
   FRIT_HOST_DEVICE static T raised(T x) {
     const T shifted = x + 3;
-    const T positive = shifted < 0 ? T(0) : shifted;
-    return positive > 6 ? T(6) : positive;
+    const T positive = select(shifted < 0, T(0), shifted);
+    return select(positive > 6, T(6), positive);
   }
 };
 
@@ -246,10 +227,10 @@ template <class T>
 struct HardSwish {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = false;
-  FRIT_HOST_DEVICE T operator()(T x) const { return x * HardSigmoid<T>::raised(x) * HardSigmoid<T>::sixth; }
+  FRIT_HOST_DEVICE T operator()(T x) const { return x * HardSigmoid<T>::raised(x) * static_cast<T>(HardSigmoid<T>::sixth); }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
-    const T inside = gradient * (x * (T(1) / 3) + static_cast<T>(0.5));
-    return x <= -3 ? T(0) : x < 3 ? inside : gradient;
+    const T inside = gradient * (x * static_cast<T>(1.0 / 3) + static_cast<T>(0.5));
+    return select(x <= -3, T(0), select(x < 3, inside, gradient));
   }
 };
 

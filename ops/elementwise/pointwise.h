@@ -9,16 +9,18 @@ namespace frit::ops {
 /// y = Function(x).
 template <template <class> class Function, class A = NoAttributes>
 void run_pointwise(const KernelContext& call) {
-  dispatch_floating(call.outputs[0].dtype(),
-                    [&]<class T>() { map_elements<T, T>(call.outputs[0], call.inputs, make_functor<Function<T>, A>(call.attributes)); });
+  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
+    map_computed<T, 1>(call.outputs[0], call.inputs, make_functor<Function<Computed<T>>, A>(call.attributes));
+  });
 }
 
 /// The gradient of x from that of y, and from x or y.
 template <template <class> class Function, class A = NoAttributes>
 void run_pointwise_gradient(const KernelContext& call) {
   dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-    const auto function = make_functor<Function<T>, A>(call.attributes);
-    map_elements<T, T, T>(call.outputs[0], call.inputs, [function](T gradient, T v) { return function.gradient(gradient, v); });
+    const auto function = make_functor<Function<Computed<T>>, A>(call.attributes);
+    map_computed<T, 2>(call.outputs[0], call.inputs,
+                       [function](Computed<T> gradient, Computed<T> v) { return function.gradient(gradient, v); });
   });
 }
 

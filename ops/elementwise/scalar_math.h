@@ -6,9 +6,9 @@
 #include "frit/core/half.h"
 #include "frit/ops/cpu/vector_math.h"
 
-// The transcendental functions that the functors use. For float on the host they have no branches and no calls, but for sine and cosine of
-// unusual angles, so that a loop over them becomes vector code, and errors below 1e-6 relative to the result; for double, and on a CUDA
-// device, they are the library's.
+// The transcendental functions that the functors use. For float and vectors of it on the host they have no branches and no calls, but for
+// sine and cosine of unusual angles, so that a loop over them becomes vector code, and errors below 1e-6 relative to the result; for
+// double, and on a CUDA device, they are the library's.
 
 namespace frit::ops {
 
@@ -17,8 +17,22 @@ template <class T>
 inline constexpr bool branch_free = false;
 #else
 template <class T>
-inline constexpr bool branch_free = std::is_same_v<T, float>;
+inline constexpr bool branch_free = is_single<T>;
 #endif
+
+// What has no operator for vectors.
+template <class T>
+FRIT_HOST_DEVICE T select(bool condition, T yes, T no) {
+  return condition ? yes : no;
+}
+template <class T>
+FRIT_HOST_DEVICE T magnitude(T x) {
+  return std::abs(x);
+}
+template <class T>
+FRIT_HOST_DEVICE T with_sign_of(T sign, T x) {
+  return std::copysign(x, sign);
+}
 
 /// a * b + c, for float on the host rounded once where the processor can.
 template <class T>
@@ -106,10 +120,9 @@ FRIT_HOST_DEVICE T small_tanh(T x) {
 template <class T>
 FRIT_HOST_DEVICE T hyperbolic_tangent(T x) {
   if constexpr (branch_free<T>) {
-    const T magnitude = std::abs(x);
-    const T small = small_tanh(x);
-    const T large = std::copysign(1 - 2 / (exponential(2 * magnitude) + 1), x);
-    return magnitude < static_cast<T>(0.625) ? small : large;
+    const T size = magnitude(x);
+    const T large = with_sign_of(x, 1 - 2 / (exponential(2 * size) + 1));
+    return select(size < static_cast<T>(0.625), small_tanh(x), large);
   } else {
     return std::tanh(x);
   }
@@ -122,7 +135,7 @@ FRIT_HOST_DEVICE T exponential_minus_one(T x) {
     const T power = exponential(x);
     const T small = small_tanh(x / 2) * (power + 1);
     const T large = power - 1;
-    return x > static_cast<T>(-0.5) ? small : large;
+    return select(x > static_cast<T>(-0.5), small, large);
   } else {
     return std::expm1(x);
   }
@@ -132,23 +145,23 @@ FRIT_HOST_DEVICE T exponential_minus_one(T x) {
 template <class T>
 FRIT_HOST_DEVICE inline T error_function(T x) {
   if constexpr (branch_free<T>) {
-    const T square = x * x, magnitude = std::abs(x);
+    const T square = x * x, size = magnitude(x);
     T small = static_cast<T>(-6.0903602e-4);
     small = fused(small, square, static_cast<T>(5.0119629e-3));
     small = fused(small, square, static_cast<T>(-2.6778909e-2));
     small = fused(small, square, static_cast<T>(1.12821408e-1));
     small = fused(small, square, static_cast<T>(-3.76125233e-1));
     small = fused(small, square, static_cast<T>(1.28379154e-1));
-    const T t = magnitude > 4 ? T(4) : magnitude;  // where it is 1
+    const T t = select(size > 4, T(4), size);  // where it is 1
     T large = static_cast<T>(-2.14595058e-4);
     large = fused(large, t, static_cast<T>(3.21997580e-3));
     large = fused(large, t, static_cast<T>(-2.29060321e-2));
     large = fused(large, t, static_cast<T>(1.05286855e-1));
     large = fused(large, t, static_cast<T>(6.35699367e-1));
     large = fused(large, t, static_cast<T>(1.28519953e-1));
-    const T outside = std::copysign(1 - exponential(fused(large, -t, -t)), x);
+    const T outside = with_sign_of(x, 1 - exponential(fused(large, -t, -t)));
     const T inside = fused(small, x, x);
-    return magnitude < static_cast<T>(0.9) ? inside : outside;
+    return select(size < static_cast<T>(0.9), inside, outside);
   } else {
     return std::erf(x);
   }
@@ -192,9 +205,9 @@ struct Normal {
   FRIT_HOST_DEVICE explicit Normal(T x) {
     const T power = bell(x);
     density = power * static_cast<T>(0.39894228040143267794);
-    if constexpr (std::is_same_v<T, float>) {  // erfc is slow on a CUDA device, too
+    if constexpr (is_single<T>) {  // erfc is slow on a CUDA device, too
       // exp(x^2 / 2) times the integral up to -|x| is a smooth function of t; the polynomial has the least relative error, 1e-7.
-      const T t = reciprocal(1 + static_cast<T>(0.3) * std::abs(x));
+      const T t = reciprocal(1 + static_cast<T>(0.3) * magnitude(x));
       T p = static_cast<T>(0.00500201269);
       p = fused(p, t, static_cast<T>(0.0129110731));
       p = fused(p, t, static_cast<T>(-0.113424165));
@@ -206,7 +219,7 @@ struct Normal {
       p = fused(p, t, static_cast<T>(0.119647227));
       const T tail = power * p * t;
       const T rest = 1 - tail;
-      below = x < 0 ? tail : rest;
+      below = select(x < 0, tail, rest);
     } else {
       below = std::erfc(x * static_cast<T>(-0.70710678118654752440)) / 2;
     }

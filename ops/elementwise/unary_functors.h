@@ -11,8 +11,8 @@ template <class T>
 struct Abs {
   static constexpr bool gradient_from_output = false;
   static constexpr bool piecewise_linear = true;
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::abs(x); }
-  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return gradient * (static_cast<T>(x > 0) - static_cast<T>(x < 0)); }
+  FRIT_HOST_DEVICE T operator()(T x) const { return magnitude(x); }
+  FRIT_HOST_DEVICE T gradient(T gradient, T x) const { return gradient * select(x > 0, T(1), select(x < 0, T(-1), T(0))); }
 };
 
 template <class T>

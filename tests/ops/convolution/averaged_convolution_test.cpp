@@ -137,7 +137,9 @@ TEST(AveragedConvolution, AveragesTapsOfHalvesInFloat32) {
   graph.output("result", avg_pool2d(image, {.kernel_size = {2}}));
   Graph early = graph::average_early(graph, 0);
   for (const graph::Node* node : early.all(graph::NodeKind::operation)) {
-    if (node->op->name == "mean" || node->op->name == "add") EXPECT_EQ(early.type(node->outputs[0]).dtype, DType::f32);
+    if (node->op->name == "mean" || node->op->name == "add") {
+      EXPECT_EQ(early.type(node->outputs[0]).dtype, DType::f32);
+    }
   }
   EXPECT_EQ(early.output_value("result").dtype(), DType::bf16);
 }
