@@ -58,7 +58,7 @@ struct OrderedOperand {
 
 }  // namespace
 
-void strided_map(const Tensor& output, std::span<const Tensor> operands, MapRun run, const void* function) {
+void strided_map(const Tensor& output, std::span<const Tensor> operands, const ElementFunction& function) {
   FRIT_CHECK(operands.size() <= most_map_operands);
   if (output.elements() == 0) return;
   const auto inner_channels = [](const Tensor& tensor) { return has_inner_channels(tensor); };
@@ -86,7 +86,7 @@ void strided_map(const Tensor& output, std::span<const Tensor> operands, MapRun 
         if (!source.dense && (!source.repeated || first == begin)) source.gather(first, last, memory[i]);
       }
       std::byte* const results = writes_in_place ? target.at(first) : memory[most_map_operands];
-      run(function, results, read, last - first);
+      function(results, read, {.rows = 1, .length = last - first});
       if (!writes_in_place) target.scatter(first, last, results);
     }
   });

@@ -7,8 +7,12 @@ namespace frit {
 namespace {
 
 template <class To, class From>
-void convert_run(const void*, void* to, const void* const* from, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) static_cast<To*>(to)[i] = convert<To>(static_cast<const From*>(from[0])[i]);
+void convert_rows(const void*, void* output, const void* const* operands, const MapRows& rows) {
+  To* to = static_cast<To*>(output);
+  const From* from = static_cast<const From*>(operands[0]);
+  for (std::int64_t row = 0; row < rows.rows; ++row, to += rows.output_step, from += rows.steps[0]) {
+    for (std::int64_t i = 0; i < rows.length; ++i) to[i] = convert<To>(from[i]);
+  }
 }
 
 /// Elements of one dtype keep their bits.
@@ -39,6 +43,11 @@ void copy_words(const Tensor& destination, const Tensor& source) {
 
 }  // namespace
 
+ElementFunction conversion(DType to, DType from) {
+  return dispatch_all(
+      to, [&]<class To>() { return dispatch_all(from, [&]<class From>() { return ElementFunction{convert_rows<To, From>}; }); });
+}
+
 void copy(const Tensor& destination, const Tensor& source) {
   require(destination.defined() && source.defined(), "copy: a tensor is undefined");
   require(destination.shape() == source.shape(), "copy: destination is ", destination.shape(), ", source is ", source.shape());
@@ -52,11 +61,7 @@ void copy(const Tensor& destination, const Tensor& source) {
       default: return copy_words<std::uint64_t>(destination, source);
     }
   }
-  dispatch_all(destination.dtype(), [&]<class To>() {
-    dispatch_all(source.dtype(), [&]<class From>() {
-      if constexpr (!std::is_same_v<To, From>) strided_map(destination, std::span(&source, 1), convert_run<To, From>, nullptr);
-    });
-  });
+  strided_map(destination, std::span(&source, 1), conversion(destination.dtype(), source.dtype()));
 }
 
 void Tensor::fill(double value) const {

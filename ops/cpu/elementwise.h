@@ -60,85 +60,91 @@ template <class Out, class Function, class... Operands>
   }
 }
 
-/// map_run for operands of these types that lie side by side.
+/// map_run for operands of these types.
 template <class Out, class Function, class... In, std::size_t... I>
-void map_dense(const void* function, void* output, const void* const* inputs, std::int64_t count, std::index_sequence<I...>) {
-  map_run(static_cast<Out*>(output), count, *static_cast<const Function*>(function),
-          DenseOperand<In>{static_cast<const In*>(inputs[I])}...);
+void map_rows(const void* function, void* output, const void* const* inputs, const MapRows& rows, std::index_sequence<I...>) {
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    map_run(static_cast<Out*>(output) + row * rows.output_step, rows.length, *static_cast<const Function*>(function),
+            DenseOperand<In>{static_cast<const In*>(inputs[I]) + row * rows.steps[I]}...);
+  }
 }
 
-/// The same for a functor of vectors. What is left at the end is filled up to one.
+/// The same for a functor of vectors, a few vectors at a time, of whatever rows; what a row has left over is filled up to one.
 template <class Function, std::size_t... I>
-[[gnu::noinline, gnu::flatten]] void map_lanes(const void* function, void* output, const void* const* inputs, std::int64_t count,
+[[gnu::noinline, gnu::flatten]] void map_lanes(const void* function, void* output, const void* const* inputs, const MapRows& rows,
                                                std::index_sequence<I...>) {
-  constexpr std::int64_t lanes = simd::lane_vectors * simd::lanes<float>;
-  const auto read = [](const float* from) {
-    simd::Lanes x;
-#pragma GCC unroll 4
-    for (int v = 0; v < simd::lane_vectors; ++v) x.values[v] = simd::load(from + v * simd::lanes<float>);
-    return x;
-  };
-  const auto write = [](const simd::Lanes& x, float* to) {
-#pragma GCC unroll 4
-    for (int v = 0; v < simd::lane_vectors; ++v) simd::store(to + v * simd::lanes<float>, x.values[v]);
-  };
+  constexpr std::int64_t width = simd::lanes<float>, together = simd::lane_vectors;
   const Function apply = *static_cast<const Function*>(function);
   float* const to = static_cast<float*>(output);
   const float* const from[] = {static_cast<const float*>(inputs[I])...};
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) write(apply(read(from[I] + i)...), to + i);
-  if (i == count) return;
-  float rest[sizeof...(I)][lanes] = {}, results[lanes];
-  for (std::size_t k = 0; k < sizeof...(I); ++k) std::copy(from[k] + i, from[k] + count, rest[k]);
-  write(apply(read(rest[I])...), results);
-  std::copy_n(results, count - i, to + i);
-}
-
-template <class... In, std::size_t... I>
-void require_types(std::span<const Tensor> inputs, std::index_sequence<I...>) {
-  (static_cast<void>(inputs[I].data<In>()), ...);
+  const std::int64_t length = rows.length / width * width;
+  std::int64_t row = 0, column = 0;
+  for (std::int64_t left = rows.rows * (length / width); left > 0; left -= together) {
+    std::int64_t row_of[together], column_of[together];
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < together; ++v) {  // past the end the last one again
+      row_of[v] = row, column_of[v] = column;
+      if (v + 1 >= left) continue;
+      column += width;
+      if (column == length) column = 0, ++row;
+    }
+    const auto read = [&](std::size_t operand) {
+      simd::Lanes x;
+#pragma GCC unroll 4
+      for (std::int64_t v = 0; v < together; ++v) {
+        x.values[v] = simd::load(from[operand] + row_of[v] * rows.steps[operand] + column_of[v]);
+      }
+      return x;
+    };
+    const simd::Lanes result = apply(read(I)...);
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < together; ++v) simd::store(to + row_of[v] * rows.output_step + column_of[v], result.values[v]);
+  }
+  const std::int64_t rest = rows.length - length;
+  for (row = 0; rest > 0 && row < rows.rows; ++row) {
+    float values[sizeof...(I)][width] = {}, results[width];
+    for (std::size_t k = 0; k < sizeof...(I); ++k) std::copy_n(from[k] + row * rows.steps[k] + length, rest, values[k]);
+    const auto read = [&](std::size_t operand) {
+      simd::Lanes x;
+      for (simd::Vector<float>& vector : x.values) vector = simd::load(values[operand]);
+      return x;
+    };
+    simd::store(results, apply(read(I)...).values[0]);
+    std::copy_n(results, rest, to + row * rows.output_step + length);
+  }
 }
 
 }  // namespace detail
 
-/// output[i] = function(inputs[0][i], inputs[1][i], ...), in parallel: `map_elements<Out, In...>(output, inputs, function)` with the C++
-/// types of the elements. The output is dense in either layout and may lie on an input; the inputs have any strides and broadcast to the
-/// output's shape. Inputs beyond In... are not looked at. The functor is copied to each run of elements.
+/// output[i] = function(operands[0][i], operands[1][i], ...) of elements that have the C++ types Out, In... The functor is copied to each
+/// run of elements. Operands beyond In... are not looked at.
 template <class Out, class... In, class Function>
-void map_elements(const Tensor& output, std::span<const Tensor> inputs, const Function& function) {
-  constexpr std::size_t operands = sizeof...(In);
-  static_assert(operands <= most_map_operands);
-  FRIT_CHECK(output.is_contiguous(output.layout()) && inputs.size() >= operands);
-  static_cast<void>(output.data<Out>());
-  detail::require_types<In...>(inputs, std::index_sequence_for<In...>{});
-  const MapRun run = [](const void* self, void* results, const void* const* data, std::int64_t count) {
-    detail::map_dense<Out, Function, In...>(self, results, data, count, std::index_sequence_for<In...>{});
+ElementFunction element_function(const Function& function) {
+  static_assert(sizeof...(In) <= most_map_operands);
+  const MapRun run = [](const void* state, void* output, const void* const* inputs, const MapRows& rows) {
+    detail::map_rows<Out, Function, In...>(state, output, inputs, rows, std::index_sequence_for<In...>());
   };
-  strided_map(output, inputs.first(operands), run, &function);
+  return {run, std::make_shared<const Function>(function)};
 }
 
 /// What functors compute elements of type T with: of float32 with vectors.
 template <class T>
 using Computed = std::conditional_t<std::is_same_v<T, float>, simd::Lanes, T>;
 
-/// output[i] = function(inputs[0][i], ...) for so many inputs of the output's type T, where the function takes Computed<T>.
+/// The same for so many operands of the output's type, where the function takes and gives Computed<T>.
 template <class T, std::size_t operands, class Function>
-void map_computed(const Tensor& output, std::span<const Tensor> inputs, const Function& function) {
-  [&]<std::size_t... I>(std::index_sequence<I...> indices) {
-    const auto type_of = [](std::size_t) -> T { return {}; };
-    if constexpr (std::is_same_v<T, float>) {
-      FRIT_CHECK(output.is_contiguous(output.layout()));
-      detail::require_types<T, decltype(type_of(I))...>(std::array{output, inputs[I]...}, std::make_index_sequence<operands + 1>());
-      const MapRun run = [](const void* self, void* results, const void* const* data, std::int64_t count) {
-        detail::map_lanes<Function>(self, results, data, count, std::index_sequence<I...>());
-      };
-      strided_map(output, inputs.first(operands), run, &function);
-    } else {
-      map_elements<T, decltype(type_of(I))...>(output, inputs, function);
+ElementFunction computed_function(const Function& function) {
+  const MapRun run = [](const void* state, void* output, const void* const* inputs, const MapRows& rows) {
+    [&]<std::size_t... I>(std::index_sequence<I...> indices) {
+      if constexpr (std::is_same_v<T, float>) {
+        detail::map_lanes<Function>(state, output, inputs, rows, indices);
+      } else {
+        detail::map_rows<T, Function, std::enable_if_t<(I < operands), T>...>(state, output, inputs, rows, indices);
+      }
     }
-    static_cast<void>(indices);
-  }
-  (std::make_index_sequence<operands>());
+    (std::make_index_sequence<operands>());
+  };
+  return {run, std::make_shared<const Function>(function)};
 }
 
 }  // namespace frit::ops

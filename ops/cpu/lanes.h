@@ -110,7 +110,7 @@ inline Lanes times_power_of_two(const Lanes& y, const Lanes& rounded) {
   return each_of<Lanes>(
       [](Vector<float> v, Vector<float> r) {
 #if defined(__AVX512F__)
-        return Vector<float>(_mm512_scalef_ps(v, r - rounding));
+        return Vector<float>(_mm512_maskz_scalef_ps(0xffff, v, r - rounding));
 #else
         const detail::Bits whole = detail::bits_of(r) - std::bit_cast<std::int32_t>(rounding), half = whole >> 1;
         const auto power = [](detail::Bits exponent) { return detail::value_of((exponent + 127) << 23); };

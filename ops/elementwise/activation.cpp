@@ -52,9 +52,9 @@ std::vector<TensorType> infer_gelu(const InferContext& call) {
 }
 
 template <auto exact, auto approximate>
-void run_gelu(const KernelContext& call) {
+ElementFunction gelu_function(const KernelContext& call) {
   const bool tanh_form = call.as<GeluAttributes>().approximate == "tanh";
-  (tanh_form ? approximate : exact)(call);
+  return (tanh_form ? approximate : exact)(call);
 }
 
 std::function<std::optional<Activation>(const Attributes&)> always(Activation activation) {
@@ -179,8 +179,8 @@ FRIT_OPERATORS(activation) {
                                  .fuse = with_defaults<GeluAttributes>,
                                  .activation = gelu_activation,
                                  .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})},
-                                {.forward = run_gelu<run_pointwise<GeluErf>, run_pointwise<GeluTanh>>,
-                                 .backward = run_gelu<run_pointwise_gradient<GeluErf>, run_pointwise_gradient<GeluTanh>>});
+                                {.forward = gelu_function<pointwise_function<GeluErf>, pointwise_function<GeluTanh>>,
+                                 .backward = gelu_function<gradient_function<GeluErf>, gradient_function<GeluTanh>>});
   add_gelu_spellings();
   add_pointwise<Sigmoid>(
       registry,

@@ -75,41 +75,40 @@ GradientRule shared_gradient(const char* backward) {
 }
 
 template <template <class> class Function>
-void run_arithmetic(const KernelContext& call) {
-  dispatch_arithmetic(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T, T>(call.outputs[0], call.inputs, Function<T>{}); });
+ElementFunction arithmetic_function(const KernelContext& call) {
+  return dispatch_arithmetic(call.outputs[0].dtype(), []<class T>() { return element_function<T, T, T>(Function<T>{}); });
 }
 
 template <template <class> class Function>
-void run_floating(const KernelContext& call) {
-  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T, T>(call.outputs[0], call.inputs, Function<T>{}); });
+ElementFunction floating_function(const KernelContext& call) {
+  return dispatch_floating(call.outputs[0].dtype(), []<class T>() { return element_function<T, T, T>(Function<T>{}); });
 }
 
-/// The powers that most programs take are products and a root; a program of several operators takes Power, whose last bit may differ.
-void run_power(const KernelContext& call) {
-  const Tensor& output = call.outputs[0];
-  dispatch_floating(output.dtype(), [&]<class T>() {
+/// The powers that most programs take are products and a root.
+ElementFunction power_function(const KernelContext& call) {
+  return dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
     const double plain = call.inputs[1].elements() == 1 ? static_cast<double>(*call.inputs[1].data<T>()) : 0;
-    if (plain == 2) return map_elements<T, T>(output, call.inputs, Square<T>{});
-    if (plain == 3) return map_elements<T, T>(output, call.inputs, [](T x) { return x * x * x; });
+    if (plain == 2) return element_function<T, T>(Square<T>{});
+    if (plain == 3) return element_function<T, T>([](T x) { return x * x * x; });
     if (plain == 0.5) {
       constexpr T infinity = std::numeric_limits<T>::infinity();
-      return map_elements<T, T>(output, call.inputs, [](T x) {  // of -0 and -infinity it is not what the square root is
+      return element_function<T, T>([](T x) {  // of -0 and -infinity it is not what the square root is
         const T from_zero = x + 0, base = x == -infinity ? infinity : from_zero;
         return std::sqrt(base);
       });
     }
-    map_elements<T, T, T>(output, call.inputs, Power<T>{});
+    return element_function<T, T, T>(Power<T>{});
   });
 }
 
-void run_negate(const KernelContext& call) {
-  dispatch_arithmetic(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T>(call.outputs[0], call.inputs, Negate<T>{}); });
+ElementFunction negate_function(const KernelContext& call) {
+  return dispatch_arithmetic(call.outputs[0].dtype(), []<class T>() { return element_function<T, T>(Negate<T>{}); });
 }
 
 template <template <class> class Function>
-void run_share(const KernelContext& call) {
-  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-    map_elements<T, T, T, T>(call.outputs[0], call.inputs, [](T g, T a, T b) { return Function<T>{}.gradient(g, a, b); });
+ElementFunction share_function(const KernelContext& call) {
+  return dispatch_floating(call.outputs[0].dtype(), []<class T>() {
+    return element_function<T, T, T, T>([](T g, T a, T b) { return Function<T>{}.gradient(g, a, b); });
   });
 }
 
@@ -129,7 +128,7 @@ std::vector<Sample> binary_samples(Fill first, Fill second) {
   return samples;
 }
 
-Operator binary(const char* name, const char* summary, GradientRule gradient, KernelFunction run, Fill first, Fill second,
+Operator binary(const char* name, const char* summary, GradientRule gradient, ElementRule rule, Fill first, Fill second,
                 std::optional<double> neutral = {}) {
   return {.name = name,
           .summary = summary,
@@ -137,7 +136,7 @@ Operator binary(const char* name, const char* summary, GradientRule gradient, Ke
           .infer = infer_broadcast,
           .gradient = std::move(gradient),
           .elementwise = true,
-          .cpu = map_kernel(std::move(run), 2),
+          .cpu = element_kernel(std::move(rule), 2),
           .in_place = {{0, 0}, {0, 1}},
           .neutral = neutral,
           .samples = [=] { return binary_samples(first, second); }};
@@ -181,7 +180,7 @@ Operator share(const char* name, const char* summary) {
             return {emit_one(name, {c.gradients[0], c.inputs[1], c.inputs[2]}), Value{}, Value{}};
           },
           .elementwise = true,
-          .cpu = map_kernel(run_share<Function>, 3),
+          .cpu = element_kernel(share_function<Function>, 3),
           .in_place = {{0, 0}, {0, 1}, {0, 2}},
           .samples =
               [] {
@@ -199,13 +198,13 @@ Operator share(const char* name, const char* summary) {
 }  // namespace frit
 
 FRIT_OPERATORS(arithmetic) {
-  Operator add = binary("add", "a + b", add_gradient, run_arithmetic<Add>, Fill::normal, Fill::normal, -0.0);
+  Operator add = binary("add", "a + b", add_gradient, arithmetic_function<Add>, Fill::normal, Fill::normal, -0.0);
   add.commutative = true;
   add.linear_inputs = {{0, LinearInput::addend}, {1, LinearInput::addend}};
   const auto added = [](Value x) { return ChannelAffine{{}, x}; };
   add.channel_affine = channel_affine(added, added);
-  Operator subtract = binary("subtract", "a - b", subtract_gradient, run_arithmetic<Subtract>, Fill::normal, Fill::normal, 0);
-  Operator multiply = binary("multiply", "a * b", multiply_gradient, run_arithmetic<Multiply>, Fill::normal, Fill::normal, 1);
+  Operator subtract = binary("subtract", "a - b", subtract_gradient, arithmetic_function<Subtract>, Fill::normal, Fill::normal, 0);
+  Operator multiply = binary("multiply", "a * b", multiply_gradient, arithmetic_function<Multiply>, Fill::normal, Fill::normal, 1);
   multiply.commutative = true;
   multiply.linear_inputs = {{0, LinearInput::factor}, {1, LinearInput::factor}};
   const auto multiplied = [](Value x) { return ChannelAffine{x, {}}; };
@@ -220,9 +219,9 @@ FRIT_OPERATORS(arithmetic) {
       });
   // Not marked commutative: of -0 and 0 they give one by its place.
   Operator minimum = binary("minimum", "the smaller of a and b; NaN if either is", shared_gradient("minimum_backward"),
-                            run_arithmetic<Minimum>, Fill::normal, Fill::normal);
+                            arithmetic_function<Minimum>, Fill::normal, Fill::normal);
   Operator maximum = binary("maximum", "the larger of a and b; NaN if either is", shared_gradient("maximum_backward"),
-                            run_arithmetic<Maximum>, Fill::normal, Fill::normal);
+                            arithmetic_function<Maximum>, Fill::normal, Fill::normal);
   add.binary = BinaryFunction::add;
   subtract.binary = BinaryFunction::subtract;
   multiply.binary = BinaryFunction::multiply;
@@ -232,12 +231,12 @@ FRIT_OPERATORS(arithmetic) {
     op->dtypes.assign(std::begin(all_dtypes), std::end(all_dtypes));
     registry.add(std::move(*op));
   }
-  Operator divide = binary("divide", "a / b", divide_gradient, run_floating<Divide>, Fill::normal, Fill::nonzero, 1);
+  Operator divide = binary("divide", "a / b", divide_gradient, floating_function<Divide>, Fill::normal, Fill::nonzero, 1);
   divide.binary = BinaryFunction::divide;
   divide.linear_inputs = {{0, LinearInput::factor}};
   divide.channel_affine = channel_affine([](Value x) { return ChannelAffine{1.0 / x, {}}; }, [](Value) { return ChannelAffine{}; });
   registry.add(std::move(divide));
-  Operator power = binary("power", "a to the b", power_gradient, run_power, Fill::positive, Fill::normal, 1);
+  Operator power = binary("power", "a to the b", power_gradient, power_function, Fill::positive, Fill::normal, 1);
   power.precision = Precision::full;
   registry.add(std::move(power));
   registry.add(share<Minimum>("minimum_backward", "the share of a in the gradient of minimum(a, b): half at a tie"));
@@ -249,7 +248,7 @@ FRIT_OPERATORS(arithmetic) {
        .infer = infer_same,
        .gradient = negate_gradient,
        .elementwise = true,
-       .cpu = map_kernel(run_negate, 1),
+       .cpu = element_kernel(negate_function, 1),
        .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
        .in_place = {{0, 0}},
        .samples = [] {

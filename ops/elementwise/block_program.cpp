@@ -13,6 +13,29 @@ constexpr std::int64_t most_block_elements = 8192;
 
 Tensor elements_at(void* memory, std::int64_t count, DType dtype) { return Tensor::over(memory, {count}, dtype, Device::cpu(), nullptr); }
 
+/// By the kernel of an operator that has nothing else.
+ElementFunction function_of_kernel(const ElementwiseProgram::Instruction& instruction, std::vector<DType> operands, DType result) {
+  struct Call {
+    const ElementwiseProgram::Instruction& instruction;
+    std::vector<DType> operands;
+    DType result;
+  };
+  const MapRun run = [](const void* state, void* output, const void* const* data, const MapRows& rows) {
+    const Call& call = *static_cast<const Call*>(state);
+    for (std::int64_t row = 0; row < rows.rows; ++row) {
+      const auto tensor = [&](const void* memory, std::int64_t step, DType dtype) {
+        std::byte* const first = static_cast<std::byte*>(const_cast<void*>(memory));
+        return elements_at(first + row * step * static_cast<std::int64_t>(size_of(dtype)), rows.length, dtype);
+      };
+      std::vector<Tensor> inputs;
+      for (std::size_t k = 0; k < call.operands.size(); ++k) inputs.push_back(tensor(data[k], rows.steps[k], call.operands[k]));
+      const Tensor written = tensor(output, rows.output_step, call.result);
+      call.instruction.op->cpu.run(KernelContext{*call.instruction.op, call.instruction.attributes, inputs, std::span(&written, 1), {}});
+    }
+  };
+  return {run, std::make_shared<const Call>(Call{instruction, std::move(operands), result})};
+}
+
 bool channels_last(std::span<const Tensor> tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) { return tensor.defined() && has_inner_channels(tensor); });
 }
@@ -51,6 +74,28 @@ void BlockProgram::bind(std::span<const Tensor> inputs, std::span<const Tensor> 
       if (straight_[value] && read_later && inputs[input].raw() == output.raw()) straight_[value] = false;
     }
   }
+  for (std::size_t i = 0; i < program_.instructions.size(); ++i) steps_.push_back(step_of(i, inputs));
+}
+
+/// A rule sees types alone, and a single element where an operand is one.
+BlockProgram::Step BlockProgram::step_of(std::size_t number, std::span<const Tensor> inputs) const {
+  const ElementwiseProgram::Instruction& instruction = program_.instructions[number];
+  const std::size_t value = sources_.size() + number;
+  std::vector<Tensor> operands;
+  std::vector<DType> dtypes;
+  for (const int id : instruction.operands) {
+    const auto operand = static_cast<std::size_t>(id);
+    dtypes.push_back(computed_dtype(types_[operand].dtype));
+    const bool single = operand < inputs.size() && inputs[operand].elements() == 1 && inputs[operand].dtype() == dtypes.back();
+    operands.push_back(single ? inputs[operand] : elements_at(nullptr, 0, dtypes.back()));
+  }
+  const bool rounds = narrows(instruction, value);
+  const DType computed = computed_dtype(types_[value].dtype), result = rounds ? types_[value].dtype : computed;
+  const Tensor none = elements_at(nullptr, 0, result);
+  const KernelContext call{*instruction.op, instruction.attributes, operands, std::span(&none, 1), {}};
+  const ElementRule& rule = instruction.op->cpu.elements;
+  return {rule ? rule(call) : function_of_kernel(instruction, std::move(dtypes), result),
+          rounds ? conversion(computed, result) : ElementFunction()};
 }
 
 void BlockProgram::run(std::span<std::byte> scratch) const {
@@ -70,59 +115,90 @@ void BlockProgram::run(Runs elements, std::byte* workspace) const {
   }
 }
 
-std::byte* BlockProgram::Elements::at(std::int64_t element) const {
-  return static_cast<std::byte*>(tensor.raw()) + static_cast<std::size_t>(element) * size_of(tensor.dtype());
+BlockProgram::Elements::Elements(const Tensor& whole, Layout layout)
+    : tensor(whole), order(whole, layout), size(static_cast<std::int64_t>(size_of(whole.dtype()))) {
+  const int inner = order.shape.rank() - 1;
+  if (inner > 0 && inner <= 2 && order.strides[0][inner] == 1 && order.strides[0][inner - 1] == 0) period = order.shape[inner];
 }
 
-Tensor BlockProgram::Elements::read(const Runs& elements, std::byte* memory) const {
+/// Where the elements of every row lie, if they are the same for all.
+std::byte* BlockProgram::Elements::repeated_row(const Runs& rows) const {
+  if (period == 0) return nullptr;
+  const std::int64_t phase = rows.begin % period, group = period * order.shape[order.shape.rank() - 2];
+  const std::int64_t last = rows.begin_of(rows.count - 1) + rows.length - 1;
+  const bool same = phase + rows.length <= period && (rows.count == 1 || rows.step % period == 0);
+  if (!same || rows.begin / group != last / group) return nullptr;
+  return at(phase + (order.shape.rank() == 3 ? rows.begin / group * order.strides[0][0] : 0));
+}
+
+BlockProgram::RowsOfValue BlockProgram::Elements::read(const Runs& rows, std::byte* memory) const {
   const DType dtype = tensor.dtype();
   if (!is_half(dtype)) {
-    if (order.dense() && elements.count == 1) return elements_at(at(elements.begin), elements.length, dtype);
-    if (order.repeated()) return elements_at(at(0), 1, dtype);
+    if (order.dense()) return {at(rows.begin), rows.step};
+    if (std::byte* const row = repeated_row(rows)) return {row, 0};
   }
+  const bool repeated = order.repeated();
   dispatch_all(dtype, [&]<class From>() {
     using To = std::conditional_t<is_half_type<From>, float, From>;
     To* to = reinterpret_cast<To*>(memory);
-    for (std::int64_t run = 0; run < elements.count; ++run, to += elements.length) {
-      order.gather(tensor.data<From>(), elements.begin_of(run), elements.begin_of(run) + elements.length, to);
+    for (std::int64_t run = 0; run < (repeated ? 1 : rows.count); ++run, to += rows.length) {
+      order.gather(tensor.data<From>(), rows.begin_of(run), rows.begin_of(run) + rows.length, to);
     }
   });
-  return elements_at(memory, elements.elements(), computed_dtype(dtype));
+  return {memory, repeated ? 0 : rows.length};
 }
 
-void BlockProgram::Elements::write(const Runs& elements, const Tensor& values) const {
+void BlockProgram::Elements::write(const Runs& rows, const RowsOfValue& values) const {
   dispatch_all(tensor.dtype(), [&]<class To>() {
     using From = std::conditional_t<is_half_type<To>, float, To>;
-    const From* from = values.data<From>();
-    for (std::int64_t run = 0; run < elements.count; ++run, from += elements.length) {
-      order.scatter(tensor.data<To>(), elements.begin_of(run), elements.begin_of(run) + elements.length, from);
+    const From* from = reinterpret_cast<const From*>(values.data);
+    for (std::int64_t run = 0; run < rows.count; ++run, from += values.step) {
+      order.scatter(tensor.data<To>(), rows.begin_of(run), rows.begin_of(run) + rows.length, from);
     }
   });
+}
+
+/// As they are, or one run cut where what is the same for many pixels begins again.
+Runs BlockProgram::rows_of(const Runs& elements) const {
+  if (elements.count > 1) return elements;
+  for (const Elements& source : sources_) {
+    const std::int64_t row = source.period;
+    if (row == 0 || elements.length <= row || elements.begin % row != 0 || elements.length % row != 0) continue;
+    return {elements.begin, elements.length / row, row, row};
+  }
+  return elements;
 }
 
 void BlockProgram::compute(const Runs& elements, std::byte* workspace) const {
-  const std::int64_t count = elements.elements();
-  std::vector<Tensor> values;
+  const Runs rows = rows_of(elements);
+  std::vector<RowsOfValue> values;
   values.reserve(types_.size());
-  for (std::size_t i = 0; i < sources_.size(); ++i) values.push_back(sources_[i].read(elements, slot(i, workspace)));
-  const auto is_straight = [&](std::size_t value) { return straight_[value] && elements.count == 1; };
+  for (std::size_t i = 0; i < sources_.size(); ++i) values.push_back(sources_[i].read(rows, slot(i, workspace)));
   for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
     const std::size_t value = sources_.size() + i;
-    const ElementwiseProgram::Instruction& instruction = program_.instructions[i];
-    std::array<Tensor, most_instruction_operands> operands;
-    for (std::size_t k = 0; k < instruction.operands.size(); ++k) operands[k] = values[static_cast<std::size_t>(instruction.operands[k])];
-    const DType dtype = computed_dtype(types_[value].dtype);
-    values.push_back(is_straight(value) ? elements_at(outputs_[value]->at(elements.begin), count, dtype)
-                                        : elements_at(slot(value, workspace), count, dtype));
-    const bool rounds = narrows(instruction, value);
-    const Tensor result = rounds ? elements_at(slot_at(slots_.count, workspace), count, types_[value].dtype) : values[value];
-    instruction.op->cpu.run(KernelContext{
-        *instruction.op, instruction.attributes, std::span(operands).first(instruction.operands.size()), std::span(&result, 1), {}});
-    if (rounds) copy(values[value], result);
+    const std::vector<int>& operands = program_.instructions[i].operands;
+    MapRows map{.rows = rows.count, .length = rows.length};
+    std::array<const void*, most_instruction_operands> data{};
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      const RowsOfValue& operand = values[static_cast<std::size_t>(operands[k])];
+      data[k] = operand.data, map.steps[k] = operand.step;
+    }
+    values.push_back(straight_[value] ? RowsOfValue{outputs_[value]->at(rows.begin), rows.step}
+                                      : RowsOfValue{slot(value, workspace), rows.length});
+    map.output_step = values[value].step;
+    const Step& step = steps_[i];
+    if (!step.widen) {
+      step.compute(values[value].data, data.data(), map);
+      continue;
+    }
+    const void* const rounded = slot_at(slots_.count, workspace);
+    map.output_step = rows.length;
+    step.compute(slot_at(slots_.count, workspace), data.data(), map);
+    step.widen(values[value].data, &rounded, {rows.count, rows.length, values[value].step, {rows.length}});
   }
   for (const int id : program_.outputs) {  // only now has every input been read
     const auto value = static_cast<std::size_t>(id);
-    if (outputs_[value] && !is_straight(value)) outputs_[value]->write(elements, values[value]);
+    if (outputs_[value] && !straight_[value]) outputs_[value]->write(rows, values[value]);
   }
 }
 

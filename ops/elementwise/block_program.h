@@ -8,8 +8,8 @@
 
 namespace frit::ops {
 
-/// A program on the CPU: the operators' own kernels carry blocks of elements through all of it, so that what lies between stays in a core's
-/// cache. Refers to the program.
+/// A program on the CPU: what computes the operators' elements carries blocks of them through all of it, so that what lies between stays in
+/// a core's cache. Refers to the program.
 class BlockProgram {
  public:
   /// On operands of these types, which it can be computed with.
@@ -31,18 +31,33 @@ class BlockProgram {
   std::size_t workspace_bytes() const { return slot_bytes_ * static_cast<std::size_t>(slots_.count + 1); }
 
  private:
-  /// A tensor as the blocks read or write it: elements side by side, one for all, or in another order.
+  /// A value's elements in the rows of a block, and how many elements it is from one row to the next.
+  struct RowsOfValue {
+    std::byte* data;
+    std::int64_t step;
+  };
+  /// A tensor as the blocks read or write it.
   struct Elements {
     Tensor tensor;
     StridedElements order;
+    std::int64_t size;        ///< of an element, in bytes
+    std::int64_t period = 0;  ///< not 0: so many elements that lie side by side are repeated
 
-    Elements(const Tensor& whole, Layout layout) : tensor(whole), order(whole, layout) {}
-    std::byte* at(std::int64_t element) const;
-    Tensor read(const Runs& elements, std::byte* memory) const;
-    void write(const Runs& elements, const Tensor& values) const;
+    Elements(const Tensor& whole, Layout layout);
+    std::byte* at(std::int64_t element) const { return static_cast<std::byte*>(tensor.raw()) + element * size; }
+    std::byte* repeated_row(const Runs& rows) const;
+    /// Where the elements lie, or `memory`, to which they have been brought.
+    RowsOfValue read(const Runs& rows, std::byte* memory) const;
+    void write(const Runs& rows, const RowsOfValue& values) const;
+  };
+  /// How an instruction is computed, and, of a result that is rounded to halves, how these become what is computed with.
+  struct Step {
+    ElementFunction compute, widen;
   };
 
   void compute(const Runs& elements, std::byte* workspace) const;
+  Runs rows_of(const Runs& elements) const;
+  Step step_of(std::size_t instruction, std::span<const Tensor> inputs) const;
   bool narrows(const ElementwiseProgram::Instruction& instruction, std::size_t value) const;
   std::byte* slot_at(int slot, std::byte* workspace) const { return workspace + static_cast<std::size_t>(slot) * slot_bytes_; }
   std::byte* slot(std::size_t value, std::byte* workspace) const { return slot_at(slots_.slots[value], workspace); }
@@ -57,6 +72,7 @@ class BlockProgram {
   std::size_t slot_bytes_ = 0;
   WorkSplit work_;
   std::vector<Elements> sources_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace frit::ops

@@ -35,9 +35,8 @@ namespace {
 std::vector<TensorType> infer_comparison(const InferContext& call) { return {{DType::u8, infer_broadcast(call)[0].shape}}; }
 
 template <template <class> class Function>
-void run_comparison(const KernelContext& call) {
-  dispatch_arithmetic(call.inputs[0].dtype(),
-                      [&]<class T>() { map_elements<std::uint8_t, T, T>(call.outputs[0], call.inputs, Function<T>{}); });
+ElementFunction comparison_function(const KernelContext& call) {
+  return dispatch_arithmetic(call.inputs[0].dtype(), []<class T>() { return element_function<std::uint8_t, T, T>(Function<T>{}); });
 }
 
 std::vector<Sample> comparison_samples() {
@@ -59,7 +58,7 @@ Operator comparison(const char* name, const char* summary, bool commutative) {
           .infer = infer_comparison,
           .no_gradient = "integer result",
           .elementwise = true,
-          .cpu = map_kernel(run_comparison<Function>, 2),
+          .cpu = element_kernel(comparison_function<Function>, 2),
           .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
           .commutative = commutative,
           .samples = comparison_samples};
@@ -77,9 +76,8 @@ Values where_gradient(const GradientContext& c) {
   return {Value{}, c.wanted[1] ? where(condition, g, zero) : Value{}, c.wanted[2] ? where(condition, zero, g) : Value{}};
 }
 
-void run_where(const KernelContext& call) {
-  dispatch_arithmetic(call.outputs[0].dtype(),
-                      [&]<class T>() { map_elements<T, std::uint8_t, T, T>(call.outputs[0], call.inputs, Where<T>{}); });
+ElementFunction where_function(const KernelContext& call) {
+  return dispatch_arithmetic(call.outputs[0].dtype(), []<class T>() { return element_function<T, std::uint8_t, T, T>(Where<T>{}); });
 }
 
 std::vector<Sample> where_samples() {
@@ -110,7 +108,7 @@ FRIT_OPERATORS(compare) {
                 .infer = infer_where,
                 .gradient = where_gradient,
                 .elementwise = true,
-                .cpu = map_kernel(run_where, 3),
+                .cpu = element_kernel(where_function, 3),
                 .dtypes = {DType::u8},
                 .in_place = {{0, 1}, {0, 2}},
                 .samples = where_samples});

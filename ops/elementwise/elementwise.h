@@ -17,6 +17,8 @@ struct ElementwiseAttributes {
 
 /// The kernel of an operator with `inputs` inputs that computes each element of its output from those at its place.
 Kernel map_kernel(KernelFunction run, int inputs, bool halves = false);
+/// The same on the CPU, by what computes elements.
+Kernel element_kernel(ElementRule rule, int inputs);
 
 /// The functor of a call's attributes, if it takes any.
 template <class Functor, class A>

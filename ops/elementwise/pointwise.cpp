@@ -11,6 +11,15 @@ Kernel map_kernel(KernelFunction run, int inputs, bool halves) {
   return kernel;
 }
 
+Kernel element_kernel(ElementRule rule, int inputs) {
+  const auto run = [rule, inputs](const KernelContext& call) {
+    strided_map(call.outputs[0], call.inputs.first(static_cast<std::size_t>(inputs)), rule(call));
+  };
+  Kernel kernel = map_kernel(run, inputs);
+  kernel.elements = std::move(rule);
+  return kernel;
+}
+
 std::vector<Sample> pointwise_samples(Fill fill, const std::vector<Attributes>& attributes) {
   std::vector<Sample> samples;
   for (const Attributes& a : attributes) {
@@ -27,7 +36,7 @@ Operator pointwise_backward(const Operator& entry, const PointwiseKernels& kerne
               .inputs = {"gradient", kernels.gradient_from_output ? "output" : "input"},
               .infer = infer_broadcast,
               .elementwise = true,
-              .cpu = map_kernel(kernels.backward, 2),
+              .cpu = element_kernel(kernels.backward, 2),
               .in_place = {{0, 0}, {0, 1}}};
   if (kernels.piecewise_linear) {
     op.gradient = [name = op.name](const GradientContext& c) -> Values {
@@ -53,7 +62,7 @@ Operator pointwise_forward(Operator entry, const PointwiseKernels& kernels) {
     };
   }
   entry.elementwise = true;
-  entry.cpu = map_kernel(kernels.forward, 1);
+  entry.cpu = element_kernel(kernels.forward, 1);
   entry.in_place = {{0, 0}};
   return entry;
 }

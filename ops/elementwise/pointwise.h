@@ -8,19 +8,17 @@ namespace frit::ops {
 
 /// y = Function(x).
 template <template <class> class Function, class A = NoAttributes>
-void run_pointwise(const KernelContext& call) {
-  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-    map_computed<T, 1>(call.outputs[0], call.inputs, make_functor<Function<Computed<T>>, A>(call.attributes));
-  });
+ElementFunction pointwise_function(const KernelContext& call) {
+  return dispatch_floating(call.outputs[0].dtype(),
+                           [&]<class T>() { return computed_function<T, 1>(make_functor<Function<Computed<T>>, A>(call.attributes)); });
 }
 
 /// The gradient of x from that of y, and from x or y.
 template <template <class> class Function, class A = NoAttributes>
-void run_pointwise_gradient(const KernelContext& call) {
-  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
+ElementFunction gradient_function(const KernelContext& call) {
+  return dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
     const auto function = make_functor<Function<Computed<T>>, A>(call.attributes);
-    map_computed<T, 2>(call.outputs[0], call.inputs,
-                       [function](Computed<T> gradient, Computed<T> v) { return function.gradient(gradient, v); });
+    return computed_function<T, 2>([function](Computed<T> gradient, Computed<T> v) { return function.gradient(gradient, v); });
   });
 }
 
@@ -29,14 +27,14 @@ std::vector<Sample> pointwise_samples(Fill fill, const std::vector<Attributes>& 
 
 /// How a pointwise operator and its gradient are computed.
 struct PointwiseKernels {
-  KernelFunction forward, backward;
+  ElementRule forward, backward;
   bool gradient_from_output = false;  ///< `backward` takes the output; otherwise the input
   bool piecewise_linear = false;      ///< the gradient is linear in that of the output, and does not change with the input
 };
 
 template <template <class> class Function, class A = NoAttributes>
 PointwiseKernels pointwise_kernels() {
-  return {run_pointwise<Function, A>, run_pointwise_gradient<Function, A>, Function<double>::gradient_from_output,
+  return {pointwise_function<Function, A>, gradient_function<Function, A>, Function<double>::gradient_from_output,
           Function<double>::piecewise_linear};
 }
 

@@ -40,11 +40,11 @@ Values zero_gradient(const GradientContext&) { return Values(1); }
 
 /// What the compiler makes vector code of by itself, or the library has.
 template <template <class> class Function>
-void run_unary(const KernelContext& call) {
-  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() { map_elements<T, T>(call.outputs[0], call.inputs, Function<T>{}); });
+ElementFunction unary_function(const KernelContext& call) {
+  return dispatch_floating(call.outputs[0].dtype(), []<class T>() { return element_function<T, T>(Function<T>{}); });
 }
 
-template <template <class> class Function, void (*run)(const KernelContext&) = run_unary<Function>>
+template <template <class> class Function, ElementFunction (*rule)(const KernelContext&) = unary_function<Function>>
 Operator unary(const char* name, const char* summary, GradientRule gradient, Fill fill, Precision precision = Precision::full) {
   return {.name = name,
           .summary = summary,
@@ -53,7 +53,7 @@ Operator unary(const char* name, const char* summary, GradientRule gradient, Fil
           .gradient = std::move(gradient),
           .elementwise = true,
           .precision = precision,
-          .cpu = map_kernel(run, 1),
+          .cpu = element_kernel(rule, 1),
           .in_place = {{0, 0}},
           .samples = [fill] { return pointwise_samples(fill); }};
 }
@@ -64,15 +64,15 @@ Operator unary(const char* name, const char* summary, GradientRule gradient, Fil
 
 FRIT_OPERATORS(unary) {
   add_pointwise<Abs>(registry, {.name = "abs", .summary = "|x|", .samples = [] { return pointwise_samples(Fill::nonzero); }});
-  registry.add(unary<Exp, run_pointwise<Exp>>("exp", "e to the x", exp_gradient, Fill::normal));
-  registry.add(unary<Log, run_pointwise<Log>>("log", "the natural logarithm of x", log_gradient, Fill::positive));
+  registry.add(unary<Exp, pointwise_function<Exp>>("exp", "e to the x", exp_gradient, Fill::normal));
+  registry.add(unary<Log, pointwise_function<Log>>("log", "the natural logarithm of x", log_gradient, Fill::positive));
   registry.add(unary<Sqrt>("sqrt", "the square root of x", sqrt_gradient, Fill::positive, Precision::as_given));
   registry.add(unary<Square>("square", "x * x", square_gradient, Fill::normal));
   registry.add(unary<Reciprocal>("reciprocal", "1 / x", reciprocal_gradient, Fill::nonzero));
   registry.add(unary<Rsqrt>("rsqrt", "1 / sqrt(x)", rsqrt_gradient, Fill::positive));
   registry.add(unary<Sin>("sin", "the sine of x", sin_gradient, Fill::normal));
   registry.add(unary<Cos>("cos", "the cosine of x", cos_gradient, Fill::normal));
-  registry.add(unary<Erf, run_pointwise<Erf>>("erf", "the error function of x", erf_gradient, Fill::normal));
+  registry.add(unary<Erf, pointwise_function<Erf>>("erf", "the error function of x", erf_gradient, Fill::normal));
   registry.add(unary<Floor>("floor", "the next whole number not above x", zero_gradient, Fill::unit, Precision::as_given));
   registry.add(unary<Ceil>("ceil", "the next whole number not below x", zero_gradient, Fill::unit, Precision::as_given));
   registry.add(unary<Round>("round", "the whole number next to x, of two the even one", zero_gradient, Fill::unit, Precision::as_given));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "frit/core/strided_map.h"
 #include "frit/ops/operator/attributes.h"
 #include "frit/ops/operator/value.h"
 
@@ -73,6 +74,8 @@ T* data_or_null(const Tensor& tensor) {
 }
 
 using KernelFunction = std::function<void(const KernelContext&)>;
+/// What computes an elementwise call's elements on the CPU: from its attributes and dtypes, and from the data of inputs of one element.
+using ElementRule = std::function<ElementFunction(const KernelContext&)>;
 
 /// An elementwise operator's functor as data, for CUDA kernels that compute several operators at once.
 struct FunctorData {
@@ -124,6 +127,7 @@ struct Prepacking {
 
 struct Kernel {
   KernelFunction run = {};
+  ElementRule elements = {};  ///< of an elementwise operator on the CPU: what `run` does, by itself
   /// Computes at once several calls that share no results, of any sizes, with the same attributes and dtypes. Missing: they run in turn.
   std::function<void(std::span<const KernelContext> calls)> run_together = {};
   /// Does what the first run of such a call would wait for, such as compiling. For several calls at once. Missing: nothing.

@@ -128,9 +128,9 @@ void run(const KernelContext& call) {
   ++counter;
 }
 
-void run_backward(const KernelContext& call) {
-  dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-    map_elements<T, T, std::uint8_t>(call.outputs[0], call.inputs, Drop<T>(call.as<DropoutBackwardAttributes>().probability));
+ElementFunction backward_function(const KernelContext& call) {
+  return dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
+    return element_function<T, T, std::uint8_t>(Drop<T>(call.as<DropoutBackwardAttributes>().probability));
   });
 }
 
@@ -184,7 +184,7 @@ FRIT_OPERATORS(dropout) {
       .inputs = {"gradient", "mask"},
       .infer = infer_backward,
       .gradient = gradient_of_backward,
-      .cpu = map_kernel(run_backward, 2),
+      .cpu = element_kernel(backward_function, 2),
       .in_place = {{0, 0}},
       .samples =
           [] {

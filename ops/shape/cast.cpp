@@ -15,6 +15,7 @@ Values cast_gradient(const GradientContext& c) {
 }
 
 void run_cast(const KernelContext& call) { copy(call.outputs[0], call.inputs[0]); }
+ElementFunction cast_function(const KernelContext& call) { return conversion(call.outputs[0].dtype(), call.inputs[0].dtype()); }
 
 std::vector<Sample> cast_samples() {
   std::vector<Sample> samples;
@@ -43,16 +44,20 @@ Value cast(Value x, DType dtype) { return x.dtype() == dtype ? x : ops::emit_one
 }  // namespace frit
 
 FRIT_OPERATORS(cast) {
-  registry.add<CastAttributes>(
-      {.name = "cast",
-       .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
-       .inputs = {"input"},
-       .infer = infer_cast,
-       .gradient = cast_gradient,
-       .elementwise = true,
-       .cpu = {.run = run_cast, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-       .in_place = {{0, 0}},
-       .conversion = [](DType dtype) { return Attributes(CastAttributes{dtype}); },
-       .samples = cast_samples});
+  registry.add<CastAttributes>({.name = "cast",
+                                .summary = "x in another dtype; towards zero and saturating for integers, where NaN becomes 0",
+                                .inputs = {"input"},
+                                .infer = infer_cast,
+                                .gradient = cast_gradient,
+                                .elementwise = true,
+                                .cpu = {.run = run_cast,
+                                        .elements = cast_function,
+                                        .strided = true,
+                                        .halves = true,
+                                        .any_layout_inputs = {0},
+                                        .any_layout_outputs = {0}},
+                                .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+                                .in_place = {{0, 0}},
+                                .conversion = [](DType dtype) { return Attributes(CastAttributes{dtype}); },
+                                .samples = cast_samples});
 }

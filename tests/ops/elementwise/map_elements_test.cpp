@@ -7,7 +7,7 @@
 namespace frit {
 namespace {
 
-using ops::map_elements;
+using ops::element_function;
 
 Tensor counting(const Shape& shape) {
   const Tensor tensor = Tensor::empty(shape, DType::f64);
@@ -24,7 +24,7 @@ TEST(MapElements, ReadsStridedAndBroadcastOperands) {
   for (const Tensor& a : operands) {
     for (const Tensor& b : operands) {
       const Tensor output = Tensor::full({6, 4}, -1, DType::f64);
-      map_elements<double, double, double>(output, std::array{a, b}, subtract);
+      strided_map(output, std::array{a, b}, element_function<double, double, double>(subtract));
       const std::vector<double> left = a.expand({6, 4}).to_vector<double>(), right = b.expand({6, 4}).to_vector<double>();
       for (std::size_t i = 0; i < left.size(); ++i) EXPECT_EQ(output.span<double>()[i], left[i] - right[i]) << i;
     }
@@ -33,27 +33,26 @@ TEST(MapElements, ReadsStridedAndBroadcastOperands) {
 
 TEST(MapElements, MayWriteOverAnInput) {
   const Tensor first = counting({50'000}), second = counting({50'000}), one = Tensor::full({}, 1, DType::f64);
-  map_elements<double, double, double>(first, std::array{first, one}, subtract);
+  strided_map(first, std::array{first, one}, element_function<double, double, double>(subtract));
   EXPECT_EQ(first.span<double>()[0], 0);
   EXPECT_EQ(first.span<double>()[49'999], 49'999);
-  map_elements<double, double, double>(second, std::array{first, second}, subtract);
+  strided_map(second, std::array{first, second}, element_function<double, double, double>(subtract));
   for (const double value : second.span<double>()) ASSERT_EQ(value, -1);
-  map_elements<double, double, double>(second, std::array{second, second}, subtract);
+  strided_map(second, std::array{second, second}, element_function<double, double, double>(subtract));
   for (const double value : second.span<double>()) ASSERT_EQ(value, 0);
 }
 
 TEST(MapElements, MixesTypesAndTakesThreeOperands) {
   const Tensor condition = Tensor::from<std::uint8_t>({1, 0, 1}, {3}), index = Tensor::from<std::int64_t>({10, 20, 30}, {3});
   const Tensor output = Tensor::empty({2, 3});
-  map_elements<float, std::uint8_t, std::int64_t, double>(
-      output, std::array{condition, index, counting({2, 1})},
-      [](std::uint8_t c, std::int64_t i, double x) { return static_cast<float>(c != 0 ? static_cast<double>(i) : x); });
+  const auto choose = [](std::uint8_t c, std::int64_t i, double x) { return static_cast<float>(c != 0 ? static_cast<double>(i) : x); };
+  strided_map(output, std::array{condition, index, counting({2, 1})}, element_function<float, std::uint8_t, std::int64_t, double>(choose));
   EXPECT_EQ(output.to_vector<float>(), (std::vector<float>{10, 1, 30, 10, 2, 30}));
 }
 
 TEST(MapElements, LeavesEmptyTensorsAlone) {
   const Tensor output = Tensor::empty({0, 3}, DType::f64);
-  map_elements<double, double, double>(output, std::array{output, counting({3})}, subtract);
+  strided_map(output, std::array{output, counting({3})}, element_function<double, double, double>(subtract));
   EXPECT_EQ(output.elements(), 0);
 }
 
