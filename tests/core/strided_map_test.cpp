@@ -16,8 +16,9 @@ Tensor drawn(const Shape& shape, DType dtype = DType::f64, std::uint64_t seed = 
 }
 
 /// a + factor b, of numbers of different sizes.
-void combine(const void* factor, void* output, const void* const* operands, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
+void combine(const void* factor, void* output, const void* const* operands, const MapRows& rows) {
+  ASSERT_EQ(rows.rows, 1);
+  for (std::int64_t i = 0; i < rows.length; ++i) {
     const double a = static_cast<const double*>(operands[0])[i];
     static_cast<double*>(output)[i] = a + *static_cast<const double*>(factor) * static_cast<const float*>(operands[1])[i];
   }
@@ -25,9 +26,7 @@ void combine(const void* factor, void* output, const void* const* operands, std:
 
 void expect_combined(const Tensor& output, const Tensor& a, const Tensor& b) {
   const std::vector<double> left = a.expand(output.shape()).to_vector<double>(), right = b.expand(output.shape()).to_vector<double>();
-  const double factor = -2;
-  const Tensor operands[] = {a, b};
-  strided_map(output, operands, combine, &factor);
+  strided_map(output, std::array{a, b}, {combine, std::make_shared<double>(-2)});
   const std::vector<double> results = output.to_vector<double>();
   ASSERT_EQ(results.size(), left.size());
   for (std::size_t i = 0; i < results.size(); ++i) ASSERT_EQ(results[i], left[i] - 2 * right[i]) << "element " << i;
