@@ -50,6 +50,27 @@ TEST(MapElements, MixesTypesAndTakesThreeOperands) {
   EXPECT_EQ(output.to_vector<float>(), (std::vector<float>{10, 1, 30, 10, 2, 30}));
 }
 
+/// Of vectors, which rows need not fill: what lies between them is neither read into results nor written.
+TEST(MapElements, ComputesRowsOfAnyLength) {
+  const ElementFunction function = ops::computed_function<float, 2>([](ops::simd::Lanes a, ops::simd::Lanes b) { return a * b - a; });
+  for (const std::int64_t length : {1, 7, 15, 16, 17, 32, 48, 64, 80, 131}) {
+    for (const std::int64_t rows : {1, 2, 3, 5}) {
+      const std::int64_t step = length + 1, output_step = length + 3;
+      std::vector<float> a(static_cast<std::size_t>(rows * step)), b(static_cast<std::size_t>(length));
+      std::iota(a.begin(), a.end(), 1.0f);
+      std::iota(b.begin(), b.end(), 0.5f);
+      std::vector<float> actual(static_cast<std::size_t>(rows * output_step), -1.0f), expected = actual;
+      for (std::int64_t i = 0; i < rows * length; ++i) {
+        const float x = a[static_cast<std::size_t>(i / length * step + i % length)];
+        expected[static_cast<std::size_t>(i / length * output_step + i % length)] = x * b[static_cast<std::size_t>(i % length)] - x;
+      }
+      const void* const operands[] = {a.data(), b.data()};
+      function(actual.data(), operands, {rows, length, output_step, {step, 0}});
+      EXPECT_EQ(actual, expected) << rows << " rows of " << length;
+    }
+  }
+}
+
 TEST(MapElements, LeavesEmptyTensorsAlone) {
   const Tensor output = Tensor::empty({0, 3}, DType::f64);
   strided_map(output, std::array{output, counting({3})}, element_function<double, double, double>(subtract));
