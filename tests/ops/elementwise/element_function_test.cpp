@@ -17,7 +17,7 @@ Tensor counting(const Shape& shape) {
 
 const auto subtract = [](double a, double b) { return a - b; };
 
-TEST(MapElements, ReadsStridedAndBroadcastOperands) {
+TEST(ElementFunction, ReadsStridedAndBroadcastOperands) {
   const Tensor base = counting({4, 6});
   const Tensor operands[] = {base.transpose(0, 1), base.slice(1, 0, 6, 2).slice(0, 0, 1).reshape({3}).slice(0, 0, 1),
                              Tensor::full({6, 1}, 0.5, DType::f64), Tensor::full({}, 3, DType::f64), base.slice(0, 1, 2).transpose(0, 1)};
@@ -31,7 +31,7 @@ TEST(MapElements, ReadsStridedAndBroadcastOperands) {
   }
 }
 
-TEST(MapElements, MayWriteOverAnInput) {
+TEST(ElementFunction, MayWriteOverAnInput) {
   const Tensor first = counting({50'000}), second = counting({50'000}), one = Tensor::full({}, 1, DType::f64);
   strided_map(first, std::array{first, one}, element_function<double, double, double>(subtract));
   EXPECT_EQ(first.span<double>()[0], 0);
@@ -42,7 +42,7 @@ TEST(MapElements, MayWriteOverAnInput) {
   for (const double value : second.span<double>()) ASSERT_EQ(value, 0);
 }
 
-TEST(MapElements, MixesTypesAndTakesThreeOperands) {
+TEST(ElementFunction, MixesTypesAndTakesThreeOperands) {
   const Tensor condition = Tensor::from<std::uint8_t>({1, 0, 1}, {3}), index = Tensor::from<std::int64_t>({10, 20, 30}, {3});
   const Tensor output = Tensor::empty({2, 3});
   const auto choose = [](std::uint8_t c, std::int64_t i, double x) { return static_cast<float>(c != 0 ? static_cast<double>(i) : x); };
@@ -51,7 +51,7 @@ TEST(MapElements, MixesTypesAndTakesThreeOperands) {
 }
 
 /// Of vectors, which rows need not fill: what lies between them is neither read into results nor written.
-TEST(MapElements, ComputesRowsOfAnyLength) {
+TEST(ElementFunction, ComputesRowsOfAnyLength) {
   const ElementFunction function = ops::computed_function<float, 2>([](ops::simd::Lanes a, ops::simd::Lanes b) { return a * b - a; });
   for (const std::int64_t length : {1, 7, 15, 16, 17, 32, 48, 64, 80, 131}) {
     for (const std::int64_t rows : {1, 2, 3, 5}) {
@@ -71,7 +71,7 @@ TEST(MapElements, ComputesRowsOfAnyLength) {
   }
 }
 
-TEST(MapElements, LeavesEmptyTensorsAlone) {
+TEST(ElementFunction, LeavesEmptyTensorsAlone) {
   const Tensor output = Tensor::empty({0, 3}, DType::f64);
   strided_map(output, std::array{output, counting({3})}, element_function<double, double, double>(subtract));
   EXPECT_EQ(output.elements(), 0);
