@@ -129,11 +129,11 @@ ElementFunction element_function(const Function& function) {
 
 /// What functors compute elements of type T with: of float32 with vectors.
 template <class T>
-using Computed = std::conditional_t<std::is_same_v<T, float>, simd::Lanes, T>;
+using InVectors = std::conditional_t<std::is_same_v<T, float>, simd::Lanes, T>;
 
-/// The same for so many operands of the output's type, where the function takes and gives Computed<T>.
+/// The same for so many operands of the output's type, where the function takes and gives InVectors<T>.
 template <class T, std::size_t operands, class Function>
-ElementFunction computed_function(const Function& function) {
+ElementFunction vector_function(const Function& function) {
   const MapRun run = [](const void* state, void* output, const void* const* inputs, const MapRows& rows) {
     [&]<std::size_t... I>(std::index_sequence<I...> indices) {
       if constexpr (std::is_same_v<T, float>) {

@@ -10,15 +10,15 @@ namespace frit::ops {
 template <template <class> class Function, class A = NoAttributes>
 ElementFunction pointwise_function(const KernelContext& call) {
   return dispatch_floating(call.outputs[0].dtype(),
-                           [&]<class T>() { return computed_function<T, 1>(make_functor<Function<Computed<T>>, A>(call.attributes)); });
+                           [&]<class T>() { return vector_function<T, 1>(make_functor<Function<InVectors<T>>, A>(call.attributes)); });
 }
 
 /// The gradient of x from that of y, and from x or y.
 template <template <class> class Function, class A = NoAttributes>
 ElementFunction gradient_function(const KernelContext& call) {
   return dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-    const auto function = make_functor<Function<Computed<T>>, A>(call.attributes);
-    return computed_function<T, 2>([function](Computed<T> gradient, Computed<T> v) { return function.gradient(gradient, v); });
+    const auto function = make_functor<Function<InVectors<T>>, A>(call.attributes);
+    return vector_function<T, 2>([function](InVectors<T> gradient, InVectors<T> v) { return function.gradient(gradient, v); });
   });
 }
 

@@ -52,7 +52,7 @@ TEST(ElementFunction, MixesTypesAndTakesThreeOperands) {
 
 /// Of vectors, which rows need not fill: what lies between them is neither read into results nor written.
 TEST(ElementFunction, ComputesRowsOfAnyLength) {
-  const ElementFunction function = ops::computed_function<float, 2>([](ops::simd::Lanes a, ops::simd::Lanes b) { return a * b - a; });
+  const ElementFunction function = ops::vector_function<float, 2>([](ops::simd::Lanes a, ops::simd::Lanes b) { return a * b - a; });
   for (const std::int64_t length : {1, 7, 15, 16, 17, 32, 48, 64, 80, 131}) {
     for (const std::int64_t rows : {1, 2, 3, 5}) {
       const std::int64_t step = length + 1, output_step = length + 3;
