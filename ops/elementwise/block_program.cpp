@@ -86,7 +86,8 @@ BlockProgram::Step BlockProgram::step_of(std::size_t number, std::span<const Ten
   for (const int id : instruction.operands) {
     const auto operand = static_cast<std::size_t>(id);
     dtypes.push_back(computed_dtype(types_[operand].dtype));
-    const bool single = operand < inputs.size() && inputs[operand].elements() == 1 && inputs[operand].dtype() == dtypes.back();
+    const bool known = operand < inputs.size() && inputs[operand].raw() != nullptr;  // there is no data while memory is planned
+    const bool single = known && inputs[operand].elements() == 1 && inputs[operand].dtype() == dtypes.back();
     operands.push_back(single ? inputs[operand] : elements_at(nullptr, 0, dtypes.back()));
   }
   const bool rounds = narrows(instruction, value);
