@@ -42,6 +42,37 @@ inline void store(T* to, Vector<T> value) {
   std::memcpy(to, &value, sizeof value);
 }
 
+/// The first `count` elements of a vector, fewer than it has, and zeros. No other is read.
+template <class T>
+inline Vector<T> load_first(const T* from, std::int64_t count) {
+#if defined(__AVX512F__)
+  const auto mask = static_cast<__mmask16>((1u << count) - 1);
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return _mm512_maskz_loadu_ps(mask, from);
+  } else {
+    return _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), from);
+  }
+#elif defined(__AVX2__) && defined(__FMA__)
+  if constexpr (sizeof(T) == sizeof(float)) {
+    const Vector<std::int32_t> lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    return _mm256_maskload_ps(from, reinterpret_cast<__m256i>(lane < static_cast<std::int32_t>(count)));
+  } else {
+    const Vector<std::int64_t> lane = {0, 1, 2, 3};
+    return _mm256_maskload_pd(from, reinterpret_cast<__m256i>(lane < count));
+  }
+#else
+  Vector<T> result = {};
+  std::memcpy(&result, from, static_cast<std::size_t>(count) * sizeof(T));
+  return result;
+#endif
+}
+
+/// Stores the first `count` elements alone.
+template <class T>
+inline void store_first(T* to, Vector<T> value, std::int64_t count) {
+  std::memcpy(to, &value, static_cast<std::size_t>(count) * sizeof(T));
+}
+
 template <class T>
 inline Vector<T> broadcast(T value) {
   return value - Vector<T>{};  // unlike +, this keeps -0

@@ -74,14 +74,37 @@ struct OutputRow {
   std::span<const T> next;  ///< of the source, what the next row reads for the first time
 };
 
-/// `count` positions from `position` on, for channels [channel, channel + vectors of them), whose taps are [first_tap, last_tap).
-template <class T, int count, int vectors>
+/// The vectors of a block of channels: `count` whole ones or, where it is 0, the first `channels` elements of one.
+template <class T, int count>
+struct ChannelBlock {
+  static constexpr int vectors = std::max(count, 1);
+  std::int64_t channels;
+
+  Vector<T> load(const T* from) const {
+    if constexpr (count > 0) {
+      return simd::load(from);
+    } else {
+      return simd::load_first(from, channels);
+    }
+  }
+  void store(T* to, Vector<T> value) const {
+    if constexpr (count > 0) {
+      simd::store(to, value);
+    } else {
+      simd::store_first(to, value, channels);
+    }
+  }
+};
+
+/// `count` positions from `position` on, for the block of channels from `channel` on, whose taps are [first_tap, last_tap).
+template <int count, class T, class Block>
 void convolve_positions(const OutputRow<T>& out, std::int64_t first_tap, std::int64_t last_tap, std::int64_t position,
-                        std::int64_t channel) {
+                        std::int64_t channel, Block block) {
+  constexpr int vectors = Block::vectors;
   Vector<T> sums[count][vectors];
 #pragma GCC unroll 4
   for (int v = 0; v < vectors; ++v) {
-    const Vector<T> start = out.bias == nullptr ? Vector<T>{} : simd::load(out.bias + channel + v * lanes<T>);
+    const Vector<T> start = out.bias == nullptr ? Vector<T>{} : block.load(out.bias + channel + v * lanes<T>);
 #pragma GCC unroll 8
     for (int p = 0; p < count; ++p) sums[p][v] = start;
   }
@@ -92,9 +115,9 @@ void convolve_positions(const OutputRow<T>& out, std::int64_t first_tap, std::in
       const T* const weight = out.weight + row.weight + tap * out.taps.axis.tap_step * out.channels + channel;
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) {
-        const Vector<T> factor = simd::load(weight + v * lanes<T>);
+        const Vector<T> factor = block.load(weight + v * lanes<T>);
 #pragma GCC unroll 8
-        for (int p = 0; p < count; ++p) sums[p][v] = simd::multiply_add(simd::load(source + p * step + v * lanes<T>), factor, sums[p][v]);
+        for (int p = 0; p < count; ++p) sums[p][v] = simd::multiply_add(block.load(source + p * step + v * lanes<T>), factor, sums[p][v]);
       }
     }
   }
@@ -103,57 +126,38 @@ void convolve_positions(const OutputRow<T>& out, std::int64_t first_tap, std::in
   for (int p = 0; p < count; ++p) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      simd::store(out.output + (position + p) * out.step + channel + v * lanes<T>, simd::clamp<T>(sums[p][v], low, high));
+      block.store(out.output + (position + p) * out.step + channel + v * lanes<T>, simd::clamp<T>(sums[p][v], low, high));
     }
   }
 }
 
-/// A position's one channel, as the above.
-template <class T>
-void convolve_channel(const OutputRow<T>& out, std::int64_t position, std::int64_t channel) {
-  T sum = out.bias == nullptr ? T(0) : out.bias[channel];
-  for (const TapRow<T>& row : out.rows) {
-    const T* const weight = out.weight + row.weight + channel;
-    for (std::int64_t tap = 0; tap < out.taps.axis.count; ++tap) {
-      if (!out.taps.inside(position, tap)) continue;
-      sum += row.source[out.taps.source(position, tap) * out.channels + channel] * weight[tap * out.taps.axis.tap_step * out.channels];
-    }
-  }
-  sum = sum < out.low ? out.low : sum;
-  out.output[position * out.step + channel] = sum > out.high ? out.high : sum;
-}
-
-/// Calls body(channel, a constant: vectors) for blocks of channels that cover all, of which the last may lie over the one before it. None
-/// if there is not one whole vector.
+/// Calls body(channel, a ChannelBlock) for blocks of channels that cover all, of which the last may lie over the one before it.
 template <class T, class Body>
 void for_each_channel_block(std::int64_t channels, const Body& body) {
   constexpr std::int64_t n = lanes<T>;
+  if (channels < n) return body(0, ChannelBlock<T, 0>{channels});
   std::int64_t channel = 0;
-  for (; channel + 2 * n <= channels; channel += 2 * n) body(channel, std::integral_constant<int, 2>());
-  for (; channel + n <= channels; channel += n) body(channel, std::integral_constant<int, 1>());
-  if (channel < channels && channels >= n) body(channels - n, std::integral_constant<int, 1>());
+  for (; channel + 2 * n <= channels; channel += 2 * n) body(channel, ChannelBlock<T, 2>{2 * n});
+  for (; channel + n <= channels; channel += n) body(channel, ChannelBlock<T, 1>{n});
+  if (channel < channels) body(channels - n, ChannelBlock<T, 1>{n});
 }
 
 template <class T>
 void convolve_row(const OutputRow<T>& out) {
   const std::int64_t positions = out.taps.positions, count = out.taps.axis.count;
-  if (out.channels < lanes<T>) {
-    for (std::int64_t i = 0; i < positions * out.channels; ++i) convolve_channel(out, i / out.channels, i % out.channels);
-    return;
-  }
   const auto [first, last] = out.taps.whole();
   const std::int64_t next = std::ssize(out.next) / out.channels;  // of each channel
-  for_each_channel_block<T>(out.channels, [&, first = first, last = last](std::int64_t channel, auto vectors) {
+  for_each_channel_block<T>(out.channels, [&, first = first, last = last](std::int64_t channel, auto block) {
     std::int64_t position = 0;
     const auto at_edge = [&](std::int64_t end) {
       for (; position < end; ++position) {
         const auto [first_tap, last_tap] = out.taps.taps_inside(position);
-        convolve_positions<T, 1, vectors>(out, first_tap, last_tap, position, channel);
+        convolve_positions<1>(out, first_tap, last_tap, position, channel, block);
       }
     };
     const auto whole = [&](auto at_a_time) {
       for (; position + at_a_time <= last; position += at_a_time) {
-        convolve_positions<T, at_a_time, vectors>(out, 0, count, position, channel);
+        convolve_positions<at_a_time>(out, 0, count, position, channel, block);
       }
     };
     at_edge(first);
@@ -161,7 +165,7 @@ void convolve_row(const OutputRow<T>& out) {
     whole(std::integral_constant<int, 2>());
     whole(std::integral_constant<int, 1>());
     at_edge(positions);
-    prefetch(out.next.data() + channel * next, vectors * lanes<T> * next * static_cast<std::int64_t>(sizeof(T)));
+    prefetch(out.next.data() + channel * next, block.channels * next * static_cast<std::int64_t>(sizeof(T)));
   });
 }
 
@@ -240,20 +244,21 @@ void compute_row(const Direction& d, std::int64_t index, const T* source, const 
   }
 }
 
-/// sums (channels of some vectors) += the products of a gradient's row and what a tap reads.
-template <class T, int vectors>
+/// sums (a block of channels) += the products of a gradient's row and what a tap reads.
+template <class T, class Block>
 void add_row_products(const T* gradient, std::int64_t gradient_step, const T* source, std::int64_t source_step, std::int64_t positions,
-                      T* sums) {
+                      T* sums, Block block) {
+  constexpr int vectors = Block::vectors;
   Vector<T> totals[vectors] = {};
   for (std::int64_t p = 0; p < positions; ++p) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      const Vector<T> factor = simd::load(gradient + p * gradient_step + v * lanes<T>);
-      totals[v] = simd::multiply_add(factor, simd::load(source + p * source_step + v * lanes<T>), totals[v]);
+      const Vector<T> factor = block.load(gradient + p * gradient_step + v * lanes<T>);
+      totals[v] = simd::multiply_add(factor, block.load(source + p * source_step + v * lanes<T>), totals[v]);
     }
   }
 #pragma GCC unroll 4
-  for (int v = 0; v < vectors; ++v) simd::store(sums + v * lanes<T>, simd::load(sums + v * lanes<T>) + totals[v]);
+  for (int v = 0; v < vectors; ++v) block.store(sums + v * lanes<T>, block.load(sums + v * lanes<T>) + totals[v]);
 }
 
 /// Adds what one row of the output's gradient gives to the sums (taps, channels).
@@ -271,13 +276,14 @@ void add_row(const Direction& d, std::int64_t index, const T* source, const T* g
       const T* const factors = gradient + (index * d.output[2] + first) * channels;
       T* const to = sums + row.weight + tap * channels;
       std::int64_t c = 0;
-      for (; c + 4 * lanes<T> <= channels; c += 4 * lanes<T>) {
-        add_row_products<T, 4>(factors + c, channels, from + c, step, last - first, to + c);
-      }
-      for (; c + lanes<T> <= channels; c += lanes<T>) add_row_products<T, 1>(factors + c, channels, from + c, step, last - first, to + c);
-      for (; c < channels; ++c) {
-        for (std::int64_t p = 0; p < last - first; ++p) to[c] += factors[p * channels + c] * from[p * step + c];
-      }
+      const auto add = [&, positions = last - first](auto block) {
+        for (; c + block.channels <= channels; c += block.channels) {
+          add_row_products(factors + c, channels, from + c, step, positions, to + c, block);
+        }
+      };
+      add(ChannelBlock<T, 4>{4 * lanes<T>});
+      add(ChannelBlock<T, 1>{lanes<T>});
+      if (c < channels) add(ChannelBlock<T, 0>{channels - c});
     }
   }
 }
