@@ -9,7 +9,8 @@
 
 namespace frit::ops::simd {
 
-/// The widest vectors of the processor that is compiled for, and how many of them its register file holds.
+/// In bytes, the widest vectors of the processor that is compiled for, and the narrowest; and how many its register file holds.
+inline constexpr int narrow_bytes = 16;
 #if defined(__AVX512F__)
 inline constexpr int vector_bytes = 64, registers = 32;
 #elif defined(__AVX__)
@@ -20,12 +21,14 @@ inline constexpr int vector_bytes = 16, registers = 32;
 inline constexpr int vector_bytes = 16, registers = 16;
 #endif
 
-template <class T>
+template <class T, int bytes>
 struct VectorOf {
-  typedef T type __attribute__((vector_size(vector_bytes)));
+  typedef T type __attribute__((vector_size(bytes)));
 };
 template <class T>
-using Vector = typename VectorOf<T>::type;
+using Vector = typename VectorOf<T, vector_bytes>::type;
+template <class T>
+using NarrowVector = typename VectorOf<T, narrow_bytes>::type;
 
 template <class T>
 inline constexpr int lanes = vector_bytes / static_cast<int>(sizeof(T));

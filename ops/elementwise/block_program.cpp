@@ -11,6 +11,9 @@ namespace {
 /// Elements that are carried through the whole program at a time: enough to outweigh the calls, and few enough to stay in a core's cache.
 constexpr std::int64_t most_block_elements = 8192;
 
+/// What fewer channels have is repeated: a call for each pixel would take longer than its elements.
+constexpr std::int64_t least_row = 256;
+
 Tensor elements_at(void* memory, std::int64_t count, DType dtype) { return Tensor::over(memory, {count}, dtype, Device::cpu(), nullptr); }
 
 /// By the kernel of an operator that has nothing else.
@@ -122,31 +125,33 @@ BlockProgram::Elements::Elements(const Tensor& whole, Layout layout)
   if (inner > 0 && inner <= 2 && order.strides[0][inner] == 1 && order.strides[0][inner - 1] == 0) period = order.shape[inner];
 }
 
-/// Where the elements of every row lie, if they are the same for all.
-std::byte* BlockProgram::Elements::repeated_row(const Runs& rows) const {
-  if (period == 0) return nullptr;
+/// Whether every row has the same elements.
+bool BlockProgram::Elements::same_in(const Runs& rows) const {
+  if (order.repeated()) return true;
+  if (period == 0 || (rows.count > 1 && rows.step % period != 0)) return false;
   const std::int64_t phase = rows.begin % period, group = period * order.shape[order.shape.rank() - 2];
   const std::int64_t last = rows.begin_of(rows.count - 1) + rows.length - 1;
-  const bool same = phase + rows.length <= period && (rows.count == 1 || rows.step % period == 0);
-  if (!same || rows.begin / group != last / group) return nullptr;
-  return at(phase + (order.shape.rank() == 3 ? rows.begin / group * order.strides[0][0] : 0));
+  return (phase + rows.length <= period || (phase == 0 && rows.length % period == 0)) && rows.begin / group == last / group;
 }
 
 BlockProgram::RowsOfValue BlockProgram::Elements::read(const Runs& rows, std::byte* memory) const {
   const DType dtype = tensor.dtype();
+  const bool same = same_in(rows);
   if (!is_half(dtype)) {
     if (order.dense()) return {at(rows.begin), rows.step};
-    if (std::byte* const row = repeated_row(rows)) return {row, 0};
+    if (same && rows.length <= period) {
+      const std::int64_t group = order.shape.rank() == 3 ? rows.begin / (period * order.shape[1]) * order.strides[0][0] : 0;
+      return {at(group + rows.begin % period), 0};
+    }
   }
-  const bool repeated = order.repeated();
   dispatch_all(dtype, [&]<class From>() {
     using To = std::conditional_t<is_half_type<From>, float, From>;
     To* to = reinterpret_cast<To*>(memory);
-    for (std::int64_t run = 0; run < (repeated ? 1 : rows.count); ++run, to += rows.length) {
+    for (std::int64_t run = 0; run < (same ? 1 : rows.count); ++run, to += rows.length) {
       order.gather(tensor.data<From>(), rows.begin_of(run), rows.begin_of(run) + rows.length, to);
     }
   });
-  return {memory, repeated ? 0 : rows.length};
+  return {memory, same ? 0 : rows.length};
 }
 
 void BlockProgram::Elements::write(const Runs& rows, const RowsOfValue& values) const {
@@ -159,19 +164,20 @@ void BlockProgram::Elements::write(const Runs& rows, const RowsOfValue& values) 
   });
 }
 
-/// As they are, or one run cut where what is the same for many pixels begins again.
-Runs BlockProgram::rows_of(const Runs& elements) const {
+/// As they are, or the first rows of one run that is cut where what is the same for many pixels begins again.
+Runs BlockProgram::first_rows(const Runs& elements) const {
   if (elements.count > 1) return elements;
   for (const Elements& source : sources_) {
-    const std::int64_t row = source.period;
-    if (row == 0 || elements.length <= row || elements.begin % row != 0 || elements.length % row != 0) continue;
+    const std::int64_t period = source.period;
+    if (period == 0 || elements.length <= period || elements.begin % period != 0 || elements.length % period != 0) continue;
+    const std::int64_t row = std::min((least_row - 1 + period) / period * period, elements.length);
     return {elements.begin, elements.length / row, row, row};
   }
   return elements;
 }
 
 void BlockProgram::compute(const Runs& elements, std::byte* workspace) const {
-  const Runs rows = rows_of(elements);
+  const Runs rows = first_rows(elements);
   std::vector<RowsOfValue> values;
   values.reserve(types_.size());
   for (std::size_t i = 0; i < sources_.size(); ++i) values.push_back(sources_[i].read(rows, slot(i, workspace)));
@@ -201,6 +207,8 @@ void BlockProgram::compute(const Runs& elements, std::byte* workspace) const {
     const auto value = static_cast<std::size_t>(id);
     if (outputs_[value] && !straight_[value]) outputs_[value]->write(rows, values[value]);
   }
+  const std::int64_t rest = elements.elements() - rows.elements();
+  if (rest > 0) compute({.begin = rows.begin + rows.elements(), .length = rest}, workspace);
 }
 
 /// Halves are computed with as float32; only what makes halves of something else rounds to them.

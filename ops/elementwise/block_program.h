@@ -45,7 +45,7 @@ class BlockProgram {
 
     Elements(const Tensor& whole, Layout layout);
     std::byte* at(std::int64_t element) const { return static_cast<std::byte*>(tensor.raw()) + element * size; }
-    std::byte* repeated_row(const Runs& rows) const;
+    bool same_in(const Runs& rows) const;
     /// Where the elements lie, or `memory`, to which they have been brought.
     RowsOfValue read(const Runs& rows, std::byte* memory) const;
     void write(const Runs& rows, const RowsOfValue& values) const;
@@ -56,7 +56,7 @@ class BlockProgram {
   };
 
   void compute(const Runs& elements, std::byte* workspace) const;
-  Runs rows_of(const Runs& elements) const;
+  Runs first_rows(const Runs& elements) const;
   Step step_of(std::size_t instruction, std::span<const Tensor> inputs) const;
   bool narrows(const ElementwiseProgram::Instruction& instruction, std::size_t value) const;
   std::byte* slot_at(int slot, std::byte* workspace) const { return workspace + static_cast<std::size_t>(slot) * slot_bytes_; }

@@ -132,8 +132,13 @@ class ChannelGather {
     constexpr std::int64_t lanes = simd::lanes<T>;
     std::int64_t c = begin;
     for (; c + 4 * lanes <= end; c += 4 * lanes) body.template operator()<simd::Vector<T>, 4>(c);
-    for (; c + lanes <= end; c += lanes) body.template operator()<simd::Vector<T>, 1>(c);
-    if (c < end && end - begin >= lanes) return body.template operator()<simd::Vector<T>, 1>(end - lanes);
+    const auto cover = [&]<class V>(std::type_identity<V>) {
+      constexpr std::int64_t n = sizeof(V) / sizeof(T);
+      for (; c + n <= end; c += n) body.template operator()<V, 1>(c);
+      if (c < end && end - begin >= n) body.template operator()<V, 1>(end - n), c = end;
+    };
+    cover(std::type_identity<simd::Vector<T>>());
+    cover(std::type_identity<simd::NarrowVector<T>>());
     for (; c < end; ++c) body.template operator()<T, 1>(c);
   }
 
