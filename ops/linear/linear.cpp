@@ -1,8 +1,10 @@
 #include "frit/ops/linear/linear.h"
 
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/linear/matmul.h"
 #include "frit/ops/linear/product_kernel.h"
 #include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/spelling.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -56,6 +58,25 @@ Values linear_gradient(const GradientContext& c) {
   return result;
 }
 
+/// Files multiply by a weight (I, O), or by one that they transpose, and add the bias after it.
+void add_spellings() {
+  constexpr auto weight = [](Value given, bool lies_so) { return lies_so ? given : transpose(given, 0, 1); };
+  for (const bool transposes : {false, true}) {
+    const DecomposeRule rule = [=](Emitter&, std::span<const Value> inputs, const Attributes&) {
+      require(inputs[0].rank() >= 2 && inputs[1].rank() == 2, "linear: no weight (input ", inputs[0].shape(), ", weight ",
+              inputs[1].shape(), ")");
+      const Value product = matmul(inputs[0], weight(inputs[1], !transposes));
+      require(inputs[2].shape() == Shape{product.dim(-1)}, "linear: bias has shape ", inputs[2].shape(), ", product ", product.shape());
+      return Values{product + inputs[2]};
+    };
+    const DecomposeRule call = [=](Emitter&, std::span<const Value> inputs, const Attributes&) {
+      return Values{linear(inputs[0], weight(inputs[1], transposes), inputs[2])};
+    };
+    const TensorType input{DType::f32, {3, 5}}, matrix{DType::f32, transposes ? Shape{4, 5} : Shape{5, 4}}, bias{DType::f32, {4}};
+    spellings().push_back({"linear", {}, rule, {input, matrix, bias}, call});
+  }
+}
+
 std::vector<Sample> linear_samples() {
   return {{{Shape{3, 5}, Shape{4, 5}, Shape{4}}}, {{Shape{2, 3, 7}, Shape{2, 7}}},       {{Shape{5}, Shape{3, 5}, Shape{3}}},
           {{Shape{1, 1}, Shape{1, 1}, Shape{1}}}, {{Shape{2, 1, 2, 3}, Shape{4, 3}}},    {{Shape{0, 3}, Shape{2, 3}, Shape{2}}},
@@ -67,6 +88,7 @@ std::vector<Sample> linear_samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(linear) {
+  add_spellings();
   registry.add({
       .name = "linear",
       .summary = "input (..., I) times weight (O, I) transposed, plus bias (O)",
