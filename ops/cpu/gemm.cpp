@@ -52,7 +52,7 @@ struct Plan {
     by_columns = shape.a_depth_stride != 1 || b_in_place;
     const std::int64_t row_bytes = shape.a_row_stride * static_cast<std::int64_t>(element_size);
     const std::int64_t column_bytes = shape.a_depth_stride * static_cast<std::int64_t>(element_size);
-    copies_a = by_columns ? shape.a_depth_stride == 1 || column_bytes % 1024 == 0 : product_rows > 8 && row_bytes % 4096 == 0;
+    copies_a = by_columns ? shape.a_depth_stride == 1 || column_bytes % 1024 == 0 : rows_collide(row_bytes);
     copied_stride = packed_stride(by_columns ? rows.size : chunks.size, element_size);
     panel_columns = shape.b_column_stride == 1 ? most_panel_columns : block;
     a_place = own.add(copies_a ? (by_columns ? chunks.size : rows.size) * copied_stride : 0, element_size);

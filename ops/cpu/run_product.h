@@ -22,6 +22,8 @@ constexpr std::int64_t packed_stride(std::int64_t elements, std::size_t element_
 
 /// Vectors of columns that are computed at a time, with so many positions or rows.
 inline constexpr int product_vectors = 2, product_rows = simd::registers == 32 ? 12 : 6;
+/// Whether a product's rows that lie so many bytes apart share places in the nearest cache, fewer than there are rows.
+constexpr bool rows_collide(std::int64_t bytes) { return product_rows > 8 && bytes % 4096 == 0; }
 /// Columns of a block.
 template <class T>
 inline constexpr int product_columns = product_vectors* simd::lanes<T>;

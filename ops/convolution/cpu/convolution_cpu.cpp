@@ -100,20 +100,44 @@ Positions<A> positions_of(const Plan& plan, const Box& box, const A* first, std:
   return result;
 }
 
+/// Copies rows [begin, end) of what a box reads of a group's channels.
+template <class A>
+void copy_rows(const Plan& plan, const Box& box, std::int64_t group, const A* source, std::int64_t begin, std::int64_t end, A* to) {
+  using Bits = std::conditional_t<std::is_same_v<A, BFloat16>, std::uint16_t, A>;
+  copy_window(plan.window, box, plan.source, reinterpret_cast<const Bits*>(source), group * plan.direction.channels, begin, end,
+              reinterpret_cast<Bits*>(to));
+}
+
+template <class A>
+A* shared_window(const Plan& plan, std::int64_t box, std::int64_t group, std::span<std::byte> scratch) {
+  const std::int64_t index = box * plan.direction.geometry.groups + group;
+  return scratch_part<A>(scratch, plan.windows_place) + index * plan.window.elements(plan.boxes.largest());
+}
+
+/// All windows.
+template <class A>
+void copy_windows(const Plan& plan, const A* source, std::span<std::byte> scratch) {
+  const std::int64_t groups = plan.direction.geometry.groups, rows = plan.window.rows(plan.boxes.largest());
+  const std::int64_t elements = plan.window.elements(plan.boxes.largest());
+  parallel_for(plan.boxes.count() * groups * rows, 1 + 16384 * rows / elements, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t index = begin, last; index < end; index = last) {
+      const std::int64_t window = index / rows, row = index % rows;
+      last = std::min(end, (window + 1) * rows);
+      const Box box = plan.boxes[window / groups];
+      const std::int64_t end_row = std::min(row + last - index, plan.window.rows(box));
+      copy_rows(plan, box, window % groups, source, row, end_row, shared_window<A>(plan, window / groups, window % groups, scratch));
+    }
+  });
+}
+
 /// Where an item's positions begin in a group's channels of the source, or in a copy of their window.
 template <class A>
-const A* window_of(const Plan& plan, const Item& item, std::int64_t group, const A* source, std::byte* workspace) {
-  const std::int64_t channel = group * plan.direction.channels;
-  if (!plan.window.copied) return source + channel + plan.window.first(item.box);
+const A* window_of(const Plan& plan, const Item& item, std::int64_t group, const A* source, std::span<std::byte> scratch,
+                   std::byte* workspace) {
+  if (!plan.window.copied) return source + group * plan.direction.channels + plan.window.first(item.box);
+  if (plan.shares_windows()) return shared_window<A>(plan, item.box_index, group, scratch);
   A* const copy = reinterpret_cast<A*>(workspace + plan.window_place);
-  const auto copy_as = [&]<class Bits>(const Bits* from, Bits* to) {
-    copy_window(plan.window, item.box, plan.source, from, channel, 0, plan.window.rows(item.box), to);
-  };
-  if constexpr (std::is_same_v<A, BFloat16>) {
-    copy_as(reinterpret_cast<const std::uint16_t*>(source), reinterpret_cast<std::uint16_t*>(copy));
-  } else {
-    copy_as(source, copy);
-  }
+  copy_rows(plan, item.box, group, source, 0, plan.window.rows(item.box), copy);
   return copy;
 }
 
@@ -176,7 +200,7 @@ void compute_phase(const Plan& plan, const Phase& phase, const Item& item, std::
 
 template <class T, class A>
 void compute_item(const Plan& plan, const Item& item, const A* source, const Weight<A>& weight, const T* bias,
-                  const Rectifier<T>& rectifier, T* output, std::byte* workspace) {
+                  const Rectifier<T>& rectifier, T* output, std::span<std::byte> scratch, std::byte* workspace) {
   const Direction& d = plan.direction;
   const ImageStrides& to = plan.output;
   T* const buffer = reinterpret_cast<T*>(workspace + plan.buffer_place);
@@ -193,7 +217,7 @@ void compute_item(const Plan& plan, const Item& item, const A* source, const Wei
     // In order: the vectors that end a group's results may reach into the next one's.
     for (std::int64_t g = 0; g < plan.groups; ++g) {
       if (&phase == &plan.phases.front())
-        all = positions_of(plan, item.box, window_of(plan, item, item.group + g, source, workspace), workspace);
+        all = positions_of(plan, item.box, window_of(plan, item, item.group + g, source, scratch, workspace), workspace);
       compute_phase(plan, phase, item, item.group + g, plan.spread ? all.inside(plan, item.box, phase.phase) : all, weight, bias, rectifier,
                     results + g * d.rows, stride, output, workspace);
     }
@@ -259,9 +283,10 @@ void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight
   }
   T* const packed_bias = bias == nullptr ? nullptr : scratch_part<T>(scratch, plan.bias_place);
   if (bias != nullptr) plan.packed.pack_bias(bias, packed_bias);
+  if (plan.shares_windows()) copy_windows(plan, source.data, scratch);
   plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);
-    compute_item(plan, item, source.data, weight, packed_bias, finish.rectifier<T>(), output.data, workspace);
+    compute_item(plan, item, source.data, weight, packed_bias, finish.rectifier<T>(), output.data, scratch, workspace);
     if (finish.run) finish_item(plan, item, finish, workspace);
   });
 }

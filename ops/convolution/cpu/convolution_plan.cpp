@@ -34,7 +34,7 @@ ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layou
       boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
       groups(groups_of_item()),
       columns(d.rows, columns_of_item(size_of_sums(element_size)), block_columns(size_of_sums(element_size))),
-      window(d, source, boxes.largest()),
+      window(d, source, boxes.largest(), copied_pixel(element_size)),
       packed(d, weight, size_of_sums(element_size)),
       bfloat(in_bfloat(element_size)) {
   std::int64_t depths = 0, most_taps = 0;
@@ -51,7 +51,9 @@ ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layou
   const Box largest = boxes.largest();
   const std::size_t sum_size = size_of_sums(element_size);
   bias_place = shared.add(d.geometry.groups * packed.columns(), sum_size);
-  window_place = own.add(window.copied ? window.elements(largest) : 0, element_size);
+  const std::int64_t copied = window.copied ? window.elements(largest) : 0;
+  windows_place = shared.add(shares_windows() ? boxes.count() * d.geometry.groups * copied : 0, element_size);
+  window_place = own.add(shares_windows() ? 0 : copied, element_size);
   buffer_place = own.add(through_buffer ? largest.positions() * buffer_stride(columns.size) : 0, sum_size);
   positions_place = own.add(largest.positions() * (spread ? 2 : 1), sizeof(void*));
   places_place = own.add(spread ? largest.positions() * 2 : 0, sizeof(std::int64_t));
@@ -88,10 +90,17 @@ std::int64_t ConvolutionPlan::groups_of_item() const {
   return most;
 }
 
+/// 0 if positions lie well as they are, or as they are copied in any case.
+std::int64_t ConvolutionPlan::copied_pixel(std::size_t element_size) const {
+  const std::int64_t pixel = lies_ready() ? source.axis[2] * Reach(direction).step[2] : direction.channels;
+  if (!rows_collide(pixel * static_cast<std::int64_t>(element_size)) || direction.rows < least_columns) return 0;
+  return packed_stride(direction.channels, element_size);
+}
+
 /// All of a group, or so many that there are enough items.
 std::int64_t ConvolutionPlan::columns_of_item(std::size_t element_size) const {
   const std::int64_t block = block_columns(element_size);
-  const std::int64_t least = source.channels_last() && Reach(direction).inside(direction) ? block : least_columns;
+  const std::int64_t least = lies_ready() && copied_pixel(element_size) == 0 ? block : least_columns;
   const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
   const std::int64_t most_parts = groups > 1 ? 1 : std::max<std::int64_t>(1, direction.rows / least);
   const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, most_parts);
@@ -103,7 +112,8 @@ ConvolutionItem::ConvolutionItem(const ConvolutionPlan& plan, std::int64_t index
   index /= plan.columns.count;
   const std::int64_t blocks = plan.direction.geometry.groups / plan.groups;
   group = index % blocks * plan.groups;
-  box = plan.boxes[index / blocks];
+  box_index = index / blocks;
+  box = plan.boxes[box_index];
   if (plan.groups == 1) channels = columns;
 }
 

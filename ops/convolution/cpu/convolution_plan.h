@@ -35,7 +35,7 @@ struct ConvolutionPlan {
   bool through_buffer;       ///< results do not lie in the output as they are computed
   bool spread;               ///< those of neighbouring positions do not lie side by side
   ScratchParts shared, own;  ///< scratch memory: of all threads, and of each
-  std::size_t bias_place, window_place, buffer_place, positions_place, places_place, weights_place;
+  std::size_t bias_place, windows_place, window_place, buffer_place, positions_place, places_place, weights_place;
   WorkSplit work;
 
   ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size, const Finish& finish);
@@ -43,18 +43,24 @@ struct ConvolutionPlan {
   /// Of a buffer's rows: the last group's is a whole vector.
   std::int64_t buffer_stride(std::int64_t item_columns) const;
   std::size_t scratch() const { return shared.bytes() + work.scratch(); }
+  /// Whether windows are copied before the items, several of which read one.
+  bool shares_windows() const { return window.copied && columns.count > 1; }
   /// Whether no weight is read by two items of work.
   bool packs_in_parts() const { return boxes.count() == 1 && !bfloat; }
 
  private:
   std::int64_t positions_of_item(std::size_t element_size) const;
   std::int64_t groups_of_item() const;
+  /// Whether the source has all that positions read, and their channels side by side.
+  bool lies_ready() const { return source.channels_last() && Reach(direction).inside(direction); }
+  std::int64_t copied_pixel(std::size_t element_size) const;
   std::int64_t columns_of_item(std::size_t element_size) const;
 };
 
 /// What one item of work computes: channels [column, column + columns) of a group's outputs, or all those of some groups, at the positions
 /// of a box.
 struct ConvolutionItem {
+  std::int64_t box_index;
   Box box;
   std::int64_t group, column, columns, channels;
 

@@ -7,20 +7,21 @@ namespace {
 
 /// Copies `count` pixels of `channels` channels, and lays the channels side by side.
 template <class T>
-void copy_pixels(const T* from, std::int64_t pixel_stride, std::int64_t channel_stride, std::int64_t count, std::int64_t channels, T* to) {
+void copy_pixels(const T* from, std::int64_t pixel_stride, std::int64_t channel_stride, std::int64_t count, std::int64_t channels, T* to,
+                 std::int64_t to_stride) {
   constexpr std::int64_t lanes = simd::lanes<T>;
-  if (channel_stride == 1 && pixel_stride == channels) {
+  if (channel_stride == 1 && pixel_stride == channels && to_stride == channels) {
     std::copy_n(from, count * channels, to);
   } else if (channel_stride == 1) {
     // Whole vectors: what they hold of more channels, the next pixels overwrite.
     const std::int64_t more = (lanes - channels % lanes) % lanes, last = std::min(count, (more + channels - 1) / channels);
     for (std::int64_t i = 0; i < count - last; ++i) {
       __builtin_prefetch(from + (i + 8) * pixel_stride);
-      for (std::int64_t c = 0; c < channels; c += lanes) simd::store(to + i * channels + c, simd::load(from + i * pixel_stride + c));
+      for (std::int64_t c = 0; c < channels; c += lanes) simd::store(to + i * to_stride + c, simd::load(from + i * pixel_stride + c));
     }
-    for (std::int64_t i = count - last; i < count; ++i) std::copy_n(from + i * pixel_stride, channels, to + i * channels);
+    for (std::int64_t i = count - last; i < count; ++i) std::copy_n(from + i * pixel_stride, channels, to + i * to_stride);
   } else {  // contiguous, with pixels side by side
-    transpose(from, channel_stride, channels, count, to, channels);
+    transpose(from, channel_stride, channels, count, to, to_stride);
   }
 }
 
@@ -70,12 +71,12 @@ Box Boxes::operator[](std::int64_t index) const {
   return box;
 }
 
-Window::Window(const Direction& d, const ImageStrides& source, const Box& box, bool copies)
-    : reach(d), channels(d.channels), copied(copies || !source.channels_last() || !reach.inside(d)) {
+Window::Window(const Direction& d, const ImageStrides& source, const Box& box, std::int64_t copied_pixel)
+    : reach(d), channels(d.channels), copied(copied_pixel > 0 || !source.channels_last() || !reach.inside(d)) {
   sample = source.sample;
   axis = source.axis;
   if (!copied) return;
-  sample = channels;
+  sample = copied_pixel > 0 ? copied_pixel : channels;
   for (std::size_t i = 3; i-- > 0;) {
     axis[i] = sample;
     sample *= size(box, i);
@@ -96,17 +97,17 @@ void copy_window(const Window& window, const Box& box, const ImageStrides& strid
   for (std::size_t i = 0; i < 3; ++i) low[i] = box.begin[i] * window.reach.step[i] + window.reach.low[i];
   const std::int64_t left = std::clamp<std::int64_t>(-low[2], 0, width);
   const std::int64_t inside = std::clamp<std::int64_t>(strides.size[2] - low[2], left, width) - left;
-  const std::int64_t channels = window.channels;
+  const std::int64_t pixel = window.axis[2];
   for (std::int64_t index = begin; index < end; ++index) {
     const std::int64_t n = index / lines / planes, i = index / lines % planes, j = index % lines, plane = low[0] + i, line = low[1] + j;
     T* const row = to + n * window.sample + i * window.axis[0] + j * window.axis[1];
     const bool outside = plane < 0 || plane >= strides.size[0] || line < 0 || line >= strides.size[1] || inside == 0;
-    std::fill_n(row, (outside ? width : left) * channels, T(0));
+    std::fill_n(row, (outside ? width : left) * pixel, T(0));
     if (outside) continue;
     const T* const from = source + (box.sample + n) * strides.sample + channel * strides.channel + plane * strides.axis[0] +
                           line * strides.axis[1] + (low[2] + left) * strides.axis[2];
-    copy_pixels(from, strides.axis[2], strides.channel, inside, channels, row + left * channels);
-    std::fill_n(row + (left + inside) * channels, (width - left - inside) * channels, T(0));
+    copy_pixels(from, strides.axis[2], strides.channel, inside, window.channels, row + left * pixel, pixel);
+    std::fill_n(row + (left + inside) * pixel, (width - left - inside) * pixel, T(0));
   }
 }
 

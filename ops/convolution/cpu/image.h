@@ -118,8 +118,9 @@ struct Window {
   ImageAxes axis;
   bool copied;  ///< from the source, as the elements do not all lie in it, or not channels-last
 
-  /// For boxes no larger than `box`. `copies`: even if it need not.
-  Window(const Direction& d, const ImageStrides& source, const Box& box, bool copies = false);
+  /// For boxes no larger than `box`. `copied_pixel`, unless 0: it is copied even if it need not be, to pixels that lie so many elements
+  /// apart.
+  Window(const Direction& d, const ImageStrides& source, const Box& box, std::int64_t copied_pixel = 0);
 
   std::int64_t elements(const Box& box) const { return box.samples * sample; }
   /// Elements along an axis.

@@ -54,7 +54,7 @@ struct Part {
         width(std::min(channels, line(element_size))),
         blocks((channels + width - 1) / width),
         direction(of_channels(d, width)),
-        window(direction, source, largest, true),
+        window(direction, source, largest, width),
         window_elements(window.elements(largest)) {
     const TapRuns taps(direction.taps({}), window, weight, INT64_MAX);
     weights = packed.elements_of(taps, channels);
