@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__FMA__)
 #include <immintrin.h>
@@ -74,6 +75,32 @@ inline Vector<T> load_first(const T* from, std::int64_t count) {
 template <class T>
 inline void store_first(T* to, Vector<T> value, std::int64_t count) {
   std::memcpy(to, &value, static_cast<std::size_t>(count) * sizeof(T));
+}
+
+/// Integers as wide as T.
+template <class T>
+using LaneNumber = std::conditional_t<sizeof(T) == sizeof(float), std::int32_t, std::int64_t>;
+/// Whether the processor has an instruction for `shuffle`.
+template <class T>
+inline constexpr bool shuffles = vector_bytes == 64 || (vector_bytes == 32 && sizeof(T) == sizeof(float));
+
+/// Lane i of the result is lane places[i] of x.
+template <class T>
+inline Vector<T> shuffle(Vector<T> x, Vector<LaneNumber<T>> places) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(places), x);
+  } else {
+    return _mm512_permutexvar_pd(reinterpret_cast<__m512i>(places), x);
+  }
+#else
+#if defined(__AVX2__) && defined(__FMA__)
+  if constexpr (sizeof(T) == sizeof(float)) return _mm256_permutevar8x32_ps(x, reinterpret_cast<__m256i>(places));
+#endif
+  Vector<T> result;
+  for (int i = 0; i < lanes<T>; ++i) result[i] = x[places[i]];
+  return result;
+#endif
 }
 
 template <class T>

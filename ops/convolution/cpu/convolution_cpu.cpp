@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "frit/ops/convolution/cpu/convolution_plan.h"
-#include "frit/ops/convolution/cpu/depthwise_cpu.h"
+#include "frit/ops/convolution/cpu/small_groups_cpu.h"
 #include "frit/ops/convolution/cpu/winograd_cpu.h"
 #include "frit/ops/cpu/bfloat_product.h"
 #include "frit/ops/operator/scratch_parts.h"
@@ -230,7 +230,7 @@ void compute_item(const Plan& plan, const Item& item, const A* source, const Wei
 bool convolves_in_bfloat(const Direction& d, Layout source) {
   const ConvolutionGeometry& g = d.geometry;
   const BfloatInstructions instructions = bfloat_instructions();
-  if (instructions == BfloatInstructions::none || is_depthwise(g)) return false;
+  if (instructions == BfloatInstructions::none || has_small_groups(d, sizeof(float))) return false;
   // Winograd's filtering takes a quarter of the products, which only AMX makes up for.
   if (instructions != BfloatInstructions::amx && suits_winograd(d, sizeof(float))) return false;
   if (!ImageStrides(source, g.groups * d.channels, d.source).channels_last()) return false;
@@ -245,14 +245,14 @@ bool adds_in_registers(const Direction& d, Layout output, std::size_t element_si
 
 const char* convolve_schedule(const Direction& d, std::size_t element_size) {
   if (in_bfloat(element_size)) return "sums over runs of taps, in bf16";
-  if (is_depthwise(d.geometry)) return "a kernel for each channel";
+  if (has_small_groups(d, element_size)) return small_groups_schedule(d);
   return suits_winograd(d, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "sums over runs of taps";
 }
 
 template <class T>
 void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight, T* packed) {
   if constexpr (!std::is_same_v<T, BFloat16>) {
-    if (is_depthwise(d.geometry)) return pack_depthwise(d, weight, packed);
+    if (has_small_groups(d, sizeof(T))) return pack_small_groups(d, weight, packed);
   }
   if constexpr (std::is_same_v<T, float>) {
     if (suits_winograd(d, sizeof(T))) return pack_for_winograd(d, weight, packed);
@@ -262,7 +262,7 @@ void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight
 }
 
 Packing packing_of(const Direction& d, ImageLayouts layouts, std::size_t element_size) {
-  if (is_depthwise(d.geometry) && !in_bfloat(element_size)) return {packed_depthwise_elements(d), true};
+  if (!in_bfloat(element_size) && has_small_groups(d, element_size)) return {packed_small_groups_elements(d), true};
   if (suits_winograd(d, element_size)) return winograd_packing(d);
   const Plan plan(d, layouts, Layout::contiguous, element_size, {});
   return {plan.weights, !plan.packs_in_parts()};
@@ -272,7 +272,7 @@ template <class T, class A>
 void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight, const T* bias, Image<T> output,
               std::span<std::byte> scratch, const Finish& finish) {
   if constexpr (std::is_same_v<T, A>) {
-    if (is_depthwise(d.geometry)) return depthwise_convolve(d, source, weight.packed, bias, output, scratch, finish);
+    if (has_small_groups(d, sizeof(T))) return convolve_small_groups(d, source, weight.packed, bias, output, scratch, finish);
   }
   if constexpr (std::is_same_v<A, float>) {
     if (suits_winograd(d, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
@@ -292,7 +292,7 @@ void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight
 }
 
 std::size_t convolve_scratch(const Direction& d, ImageLayouts layouts, std::size_t element_size, const Finish& finish) {
-  if (is_depthwise(d.geometry)) return depthwise_scratch(d, layouts, element_size, finish);
+  if (!in_bfloat(element_size) && has_small_groups(d, element_size)) return small_groups_scratch(d, layouts, element_size, finish);
   if (suits_winograd(d, element_size)) return winograd_scratch(d, layouts, finish);
   return Plan(d, layouts, Layout::contiguous, element_size, finish).scratch();
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/cpu/convolution_cpu.h"
-#include "frit/ops/convolution/cpu/depthwise_cpu.h"
+#include "frit/ops/convolution/cpu/small_groups_cpu.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_weight_gradient_cpu.h"
 #include "frit/ops/cpu/run_product.h"
@@ -241,13 +241,14 @@ void unpack_item(const Plan& plan, const Item& item, const T* sums, std::int64_t
 }  // namespace
 
 const char* weight_gradient_schedule(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
-  if (is_depthwise(g)) return "a kernel for each channel";
+  const Direction d = Direction::forward(g);
+  if (has_small_groups(d, element_size)) return small_groups_schedule(d);
   return suits_winograd_weight_gradient(g, layouts, element_size) ? "in 4 x 4 tiles by Winograd's filtering" : "products over positions";
 }
 
 std::size_t convolve_weight_gradient_scratch(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
   if (g.batch == 0) return 0;
-  if (is_depthwise(g)) return depthwise_weight_gradient_scratch(g, layouts, element_size);
+  if (has_small_groups(Direction::forward(g), element_size)) return small_groups_weight_gradient_scratch(g, layouts, element_size);
   if (suits_winograd_weight_gradient(g, layouts, element_size)) return winograd_weight_gradient_scratch(g);
   return Plan(g, layouts, Layout::contiguous, element_size).scratch();
 }
@@ -256,7 +257,7 @@ template <class T>
 void convolve_weight_gradient(const ConvolutionGeometry& g, Image<const T> output, Image<const T> input, Image<T> weight,
                               std::span<std::byte> scratch) {
   if (g.batch == 0) return void(std::fill_n(weight.data, g.groups * g.out_channels * g.in_channels * product(g.kernel), T(0)));
-  if (is_depthwise(g)) return depthwise_weight_gradient(g, output, input, weight, scratch);
+  if (has_small_groups(Direction::forward(g), sizeof(T))) return small_groups_weight_gradient(g, output, input, weight, scratch);
   if constexpr (std::is_same_v<T, float>) {
     if (suits_winograd_weight_gradient(g, {input.layout, output.layout}, sizeof(T))) {
       return winograd_weight_gradient(g, output.data, input.data, weight, scratch);

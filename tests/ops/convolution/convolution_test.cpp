@@ -116,6 +116,16 @@ TEST(Convolution, SpreadsNaNAndInfinityAsFarAsTheKernelReaches) {
   EXPECT_TRUE(equal_numbers(of(nan), {nan, nan, 4}));
 }
 
+TEST(Convolution, OfGroupsKeepsNaNInItsGroup) {
+  std::vector<double> numbers(8, 1);
+  numbers[1] = nan;
+  const Tensor x = Tensor::from<double>(numbers, {1, 8, 1, 1}), weight = Tensor::full({8, 2, 1, 1}, 1);
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const std::vector<double> y = ops::run("conv2d", {x.to(dtype), weight.to(dtype)}, Options{.groups = 4})[0].to_vector<double>();
+    EXPECT_TRUE(equal_numbers(y, {nan, nan, 2, 2, 2, 2, 2, 2}));
+  }
+}
+
 /// Shapes on all sides of the sizes that the kernels cut their work at.
 struct Large {
   Shape input, weight;
@@ -136,6 +146,14 @@ const Large large_cases[] = {
     {{3, 16, 9, 12}, {24, 16, 3, 3}, {.stride = {2}, .padding = {1}}},                       // whole vectors, fewer at the end of a phase
     {{1, 16, 5, 4, 7}, {8, 16, 3, 2, 3}, {.stride = {2, 1, 3}, .padding = {1}}},
     {{1, 9, 4, 9, 35}, {8, 9, 3, 2, 3}, {.stride = {2, 1, 2}, .padding = {1}, .dilation = {1, 2, 1}}},
+    {{1, 40, 5, 6}, {200, 40, 3, 2}, {.padding = {1}}},            // a window for several parts of the columns
+    {{1, 1024, 4, 5}, {200, 1024, 1, 1}},                          // pixels that share places in the nearest cache
+    {{1, 5, 9, 12}, {5, 1, 3, 3}, {.padding = {1}, .groups = 5}},  // fewer channels than a vector has elements
+    {{2, 20, 9, 13}, {20, 4, 3, 3}, {.padding = {1}, .groups = 5}},
+    {{1, 6, 9, 10}, {6, 2, 3, 3}, {.stride = {2}, .padding = {1}, .groups = 3}},
+    {{1, 24, 3, 5, 7}, {24, 8, 2, 3, 3}, {.padding = {1}, .dilation = {1, 2, 1}, .groups = 3}},
+    {{1, 12, 7, 15}, {24, 1, 3, 5}, {.stride = {1, 2}, .padding = {1, 2}, .groups = 12}},  // several kernels for each channel
+    {{1, 5, 6, 9}, {40, 1, 3, 3}, {.padding = {1}, .groups = 5}},
 };
 
 TEST(Convolution, EqualsTheDefiningSumInEveryDirection) {
@@ -148,8 +166,9 @@ TEST(Convolution, EqualsTheDefiningSumInEveryDirection) {
     const ops::WeightGradientOptions weight{c.options, ops::image_of(c.weight)};
     for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
       const Tensor input = direct.input.contiguous(layout), gradient = direct.gradient.contiguous(layout);
-      expect_in_both_precisions(name, {input, direct.weight, direct.bias}, c.options, direct.output);
-      expect_in_both_precisions(name + "_data_gradient", {gradient, direct.weight}, data, direct.data_gradient);
+      const Tensor kernel = c.options.groups > 1 ? direct.weight.contiguous(layout) : direct.weight;
+      expect_in_both_precisions(name, {input, kernel, direct.bias}, c.options, direct.output);
+      expect_in_both_precisions(name + "_data_gradient", {gradient, kernel}, data, direct.data_gradient);
       expect_in_both_precisions(name + "_weight_gradient", {gradient, input}, weight, direct.weight_gradient);
     }
   }
