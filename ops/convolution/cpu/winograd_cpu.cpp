@@ -57,7 +57,7 @@ struct Plan {
         rows(tiles_of(d.output[1]), std::max<std::int64_t>(1, of_item() / tiles_of(d.output[2]))),
         tile_columns(tiles_of(d.output[2]), of_item()),
         columns(d.rows, columns_of_item(), product_columns<float>),
-        window(d, source, largest_box(), /*copies=*/true),
+        window(d, source, largest_box(), d.channels),
         all_taps(d.taps({}), window, weight, most_depth),
         depth_taps(taps_of_depth(), d.channels, most_depth),
         packed(d, weight, sizeof(float)),
