@@ -7,6 +7,7 @@
 #include "frit/core/random.h"
 #include "frit/graph/executable.h"
 #include "frit/graph/pipeline.h"
+#include "frit/graph/program.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
@@ -260,6 +261,33 @@ TEST_F(ConvolutionChains, AreThereInTrainingWhereTheGradientReadsTheOutput) {
   EXPECT_EQ(std::count(names.begin(), names.end(), chain), 1);
   EXPECT_EQ(std::count(names.begin(), names.end(), "relu"), 0);
   EXPECT_EQ(std::count(names.begin(), names.end(), "silu"), 1);
+}
+
+/// A program repeats what few channels have; rows of pixels need not be whole multiples of that.
+TEST_F(ConvolutionChains, SlopeFewChannelsEachByItsOwn) {
+  for (const std::int64_t channels : {1, 3, 5, 12, 20}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Graph graph;
+      const Value x = graph.input("x", {2, channels, 23, 19}, dtype), weight = graph.input("weight", {channels, channels, 1, 1}, dtype);
+      const Value slope = graph.input("slope", {channels}, dtype);
+      graph.output("y", prelu(conv2d(x, weight), slope));
+      Tensor one = Tensor::zeros({channels, channels, 1, 1});
+      Tensor image = Tensor::empty({2, channels, 23, 19}), slopes = Tensor::empty({channels});
+      for (std::int64_t c = 0; c < channels; ++c) {
+        one.data<float>()[c * channels + c] = 1;
+        slopes.data<float>()[c] = 0.25f * static_cast<float>(c - 2);
+      }
+      std::vector<float> expected;
+      for (std::int64_t i = 0; i < image.elements(); ++i) {
+        const float number = static_cast<float>(i % 31 - 15);
+        image.data<float>()[i] = number;
+        expected.push_back(number > 0 ? number : number * slopes.data<float>()[i / (23 * 19) % channels]);
+      }
+      Program program(graph, std::make_shared<State>(Device::cpu()));
+      const Bindings given = {{"x", image.to(dtype)}, {"weight", one.to(dtype)}, {"slope", slopes.to(dtype)}};
+      EXPECT_EQ(program.run(given).output("y").to(DType::f32).to_vector<float>(), expected) << channels << " channels, " << dtype;
+    }
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/linear/linear.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
@@ -137,6 +138,41 @@ TEST(Fusion, FindsLayerNormsOfChannels) {
       EXPECT_EQ(count(fused, "add"), 1u) << graph::to_text(fused);
       expect_equal_results(graph, fused);
     }
+  }
+}
+
+/// Of a weight as files have it, and of one that they transpose; the bias on either side.
+TEST(Fusion, FindsLinearLayers) {
+  const auto product = [](bool transposes) {
+    return [=](Value x) {
+      const Value weight = Graph::of(x).variable("w", {DType::f64, transposes ? Shape{5, 14} : Shape{14, 5}}, filled(0.5), true);
+      return matmul(x * 2.0, transposes ? transpose(weight, 0, 1) : weight);
+    };
+  };
+  const auto bias = [](Value x, Shape shape) { return Graph::of(x).variable("b", {DType::f64, shape}, filled(0.25), true); };
+  for (const bool transposes : {false, true}) {
+    for (const bool swaps : {false, true}) {
+      const auto layer = [&](Value x) {
+        const Value y = product(transposes)(x), b = bias(x, {5});
+        return swaps ? b + y : y + b;
+      };
+      const Graph graph = spelled(layer), fused = graph::fuse(graph);
+      EXPECT_EQ(count(fused, "linear"), 1u) << graph::to_text(fused);
+      EXPECT_EQ(count(fused, "matmul") + count(fused, "add"), 0u) << graph::to_text(fused);
+      expect_equal_results(graph, fused);
+    }
+  }
+  // No bias; one number for all; no weight that all images have.
+  const std::function<Value(Value)> others[] = {
+      [&](Value x) {
+        return product(false)(x) + bias(x, {14, 5});
+      },
+      [&](Value x) { return product(false)(x) + bias(x, {1}); },
+      [&](Value x) { return matmul(x, transpose(x, 2, 3)) + bias(x, {14}); },
+  };
+  for (const auto& other : others) {
+    const Graph graph = spelled(other);
+    EXPECT_EQ(count(graph::fuse(graph), "linear"), 0u);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "frit/ops/operator/run.h"
-#include "frit/ops/pool/pool.h"
+#include "frit/ops/pool/pool_geometry.h"
 #include "ops/elementwise/evaluation.h"
+#include "ops/operator_checks.h"
 
 namespace frit {
 namespace {
@@ -83,6 +84,20 @@ TEST(AvgPool, RefusesBadCalls) {
   EXPECT_EQ(message({.kernel_size = {6}}),
             "avg_pool2d: output size 0x0 is too small (input 1x1x5x5, kernel_size 6x6, stride 6x6, padding 0x0, dilation 1x1)");
   EXPECT_EQ(message_of([&] { avg_pool3d(x, {.kernel_size = {2}}); }), "avg_pool3d: expected input (N, C, D, H, W), got 1x1x5x5");
+}
+
+/// Fewer channels than a vector has elements, and some more.
+TEST(AvgPool, TakesAnyNumberOfChannels) {
+  const PoolOptions options{.kernel_size = {3}, .stride = {2}, .padding = {1}};
+  for (const std::int64_t channels : {1, 3, 5, 12, 20}) {
+    Tensor x = Tensor::empty({2, channels, 7, 9});
+    for (std::int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] = static_cast<float>(9 * (i * i % 101));  // sums and means are exact
+    const Tensor y = ops::run("avg_pool2d", {x}, options)[0];
+    EXPECT_TRUE(near(ops::run("avg_pool2d", {x.contiguous(Layout::channels_last)}, options)[0], y, 1e-6, 1000)) << channels;
+    const ops::PoolBackwardAttributes backward{options, {7, 9}};
+    const Tensor dx = ops::run("avg_pool2d_backward", {y}, backward)[0];
+    EXPECT_TRUE(near(ops::run("avg_pool2d_backward", {y.contiguous(Layout::channels_last)}, backward)[0], dx, 1e-6, 1000)) << channels;
+  }
 }
 
 }  // namespace
