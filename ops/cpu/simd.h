@@ -82,7 +82,14 @@ template <class T>
 using LaneNumber = std::conditional_t<sizeof(T) == sizeof(float), std::int32_t, std::int64_t>;
 /// Whether the processor has an instruction for `shuffle`.
 template <class T>
-inline constexpr bool shuffles = vector_bytes == 64 || (vector_bytes == 32 && sizeof(T) == sizeof(float));
+inline constexpr bool shuffles =
+#if defined(__AVX512F__)
+    true;
+#elif defined(__AVX2__) && defined(__FMA__)
+    sizeof(T) == sizeof(float);
+#else
+    false;
+#endif
 
 /// Lane i of the result is lane places[i] of x.
 template <class T>

@@ -263,6 +263,16 @@ TEST_F(ConvolutionChains, AreThereInTrainingWhereTheGradientReadsTheOutput) {
   EXPECT_EQ(std::count(names.begin(), names.end(), "silu"), 1);
 }
 
+/// Memory is planned before there is data, such as the exponent.
+TEST_F(ConvolutionChains, MayRaiseToAPower) {
+  Graph graph;
+  const Value x = graph.input("x", {1, 2, 4, 4}), weight = graph.input("weight", {3, 2, 3, 3});
+  graph.output("y", power(conv2d(x, weight), 2.0));
+  Program program(graph, std::make_shared<State>(Device::cpu()));
+  const Tensor result = program.run({{"x", Tensor::full({1, 2, 4, 4}, 1)}, {"weight", Tensor::full({3, 2, 3, 3}, 0.5)}}).output("y");
+  EXPECT_EQ(result.to_vector<float>(), std::vector<float>(12, 81));
+}
+
 /// A program repeats what few channels have; rows of pixels need not be whole multiples of that.
 TEST_F(ConvolutionChains, SlopeFewChannelsEachByItsOwn) {
   for (const std::int64_t channels : {1, 3, 5, 12, 20}) {

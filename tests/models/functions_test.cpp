@@ -425,15 +425,5 @@ TEST(Functions, FollowTheLength) {
   EXPECT_THROW(program.run({{"x", Tensor::zeros({2, 3, 12})}}), Error);
 }
 
-/// Memory is planned before there is data, such as the exponent.
-TEST(Functions, RaiseAConvolutionToAPower) {
-  Graph graph;
-  const Value x = graph.input("x", {1, 2, 4, 4}), weight = graph.input("weight", {3, 2, 3, 3});
-  graph.output("y", power(conv2d(x, weight), 2.0));
-  Program program(graph, std::make_shared<State>(Device::cpu()));
-  const Tensor result = program.run({{"x", Tensor::full({1, 2, 4, 4}, 1)}, {"weight", Tensor::full({3, 2, 3, 3}, 0.5)}}).output("y");
-  EXPECT_EQ(result.to_vector<float>(), std::vector<float>(12, 81));
-}
-
 }  // namespace
 }  // namespace frit

@@ -33,8 +33,8 @@ ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layou
       weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
       boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
       groups(groups_of_item()),
-      columns(d.rows, columns_of_item(size_of_sums(element_size)), block_columns(size_of_sums(element_size))),
       window(d, source, boxes.largest(), copied_pixel(element_size)),
+      columns(d.rows, columns_of_item(size_of_sums(element_size)), block_columns(size_of_sums(element_size))),
       packed(d, weight, size_of_sums(element_size)),
       bfloat(in_bfloat(element_size)) {
   std::int64_t depths = 0, most_taps = 0;
@@ -92,7 +92,9 @@ std::int64_t ConvolutionPlan::groups_of_item() const {
 
 /// 0 if positions lie well as they are, or as they are copied in any case.
 std::int64_t ConvolutionPlan::copied_pixel(std::size_t element_size) const {
-  const std::int64_t pixel = lies_ready() ? source.axis[2] * Reach(direction).step[2] : direction.channels;
+  const Reach reach(direction);
+  const bool lies_ready = source.channels_last() && reach.inside(direction);
+  const std::int64_t pixel = lies_ready ? source.axis[2] * reach.step[2] : direction.channels;
   if (!rows_collide(pixel * static_cast<std::int64_t>(element_size)) || direction.rows < least_columns) return 0;
   return packed_stride(direction.channels, element_size);
 }
@@ -100,7 +102,7 @@ std::int64_t ConvolutionPlan::copied_pixel(std::size_t element_size) const {
 /// All of a group, or so many that there are enough items.
 std::int64_t ConvolutionPlan::columns_of_item(std::size_t element_size) const {
   const std::int64_t block = block_columns(element_size);
-  const std::int64_t least = lies_ready() && copied_pixel(element_size) == 0 ? block : least_columns;
+  const std::int64_t least = window.copied ? least_columns : block;
   const std::int64_t items = std::max<std::int64_t>(1, boxes.count() * direction.geometry.groups);
   const std::int64_t most_parts = groups > 1 ? 1 : std::max<std::int64_t>(1, direction.rows / least);
   const std::int64_t parts = std::clamp<std::int64_t>(enough_items / items, 1, most_parts);

@@ -26,8 +26,8 @@ struct ConvolutionPlan {
   ImageStrides source, output, weight;
   Boxes boxes;
   std::int64_t groups;  ///< that an item computes
-  EvenBlocks columns;   ///< the output's channels of a group, which an item computes for each position
   Window window;
+  EvenBlocks columns;  ///< the output's channels of a group, which an item computes for each position
   std::vector<Phase> phases;
   PackedWeight packed;
   bool bfloat;
@@ -51,8 +51,6 @@ struct ConvolutionPlan {
  private:
   std::int64_t positions_of_item(std::size_t element_size) const;
   std::int64_t groups_of_item() const;
-  /// Whether the source has all that positions read, and their channels side by side.
-  bool lies_ready() const { return source.channels_last() && Reach(direction).inside(direction); }
   std::int64_t copied_pixel(std::size_t element_size) const;
   std::int64_t columns_of_item(std::size_t element_size) const;
 };

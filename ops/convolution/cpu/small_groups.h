@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "frit/ops/convolution/cpu/small_groups_cpu.h"
@@ -79,42 +80,36 @@ struct ChannelBlock {
 };
 
 /// What the lanes of a block of the output's channels read of the source: each of its group's channels, one after the other. A depthwise
-/// convolution has `inputs` 0: a lane reads its own. Groups have as many channels of either kind, or one of the source.
-template <class T, int inputs, class Block>
+/// convolution has `inputs` 0: a lane reads its own. Groups have as many channels of either kind, or one of the source; blocks begin with
+/// a group.
+template <class T, int inputs>
 class SourceLanes {
  public:
   static constexpr int count = std::max(inputs, 1);
 
-  /// Of the block from `channel` on.
-  SourceLanes(const Direction& d, std::int64_t channel, Block block) : block_(block), first_(channel / d.rows * d.channels) {
-    if constexpr (inputs > 0) {
-      part_ = inputs == 1 ? std::min<std::int64_t>(block.channels, lanes<T>) / d.rows : 0;
-      for (int i = 0; i < count; ++i) {
-        for (int lane = 0; lane < lanes<T>; ++lane) {
-          places_[i][lane] = static_cast<Place>((channel + lane) / d.rows * d.channels + i - first_);
-        }
-      }
+  explicit SourceLanes(const Direction& d) : shift_(inputs == 1 ? std::countr_zero(static_cast<std::uint64_t>(d.rows)) : 0) {
+    for (int i = 0; i < count; ++i) {
+      for (int lane = 0; lane < lanes<T>; ++lane) places_[i][lane] = inputs == 1 ? lane >> shift_ : lane / count * count + i;
     }
   }
 
-  std::int64_t first() const { return first_; }
+  /// Of the source's channels, that of a block's first.
+  std::int64_t first(std::int64_t channel) const { return channel >> shift_; }
   /// Channel i of each lane's group; `from` is that of the block's first.
-  Vector<T> load(const T* from, int i) const {
+  template <class Block>
+  Vector<T> load(const Block& block, const T* from, int i) const {
     if constexpr (inputs == 0) {
-      return block_.load(from);
+      return block.load(from);
     } else if constexpr (inputs == 1) {
-      return simd::shuffle<T>(simd::load_first(from, part_), places_[i]);
+      return simd::shuffle<T>(simd::load_first(from, block.channels >> shift_), places_[i]);
     } else {
-      return simd::shuffle<T>(block_.load(from), places_[i]);
+      return simd::shuffle<T>(block.load(from), places_[i]);
     }
   }
 
  private:
-  using Place = simd::LaneNumber<T>;
-
-  Block block_;
-  std::int64_t first_, part_ = 0;
-  Vector<Place> places_[count] = {};
+  int shift_;  ///< of a group's outputs, a power of two as they divide a vector's lanes
+  Vector<simd::LaneNumber<T>> places_[count] = {};
 };
 
 /// Calls body(a constant: inputs, see SourceLanes) for the groups of a direction.
@@ -126,6 +121,10 @@ void dispatch_inputs(const Direction& d, const Body& body) {
   if (d.channels == 4) return body(std::integral_constant<int, 4>());
   FRIT_CHECK(d.channels == 8);
   body(std::integral_constant<int, 8>());
+}
+
+inline ImageAxes tap_at(const ImageAxes& kernel, std::int64_t tap) {
+  return {tap / kernel[2] / kernel[1], tap / kernel[2] % kernel[1], tap % kernel[2]};
 }
 
 /// An image tensor (N, C, ...).

@@ -12,10 +12,10 @@ using namespace small_groups;
 constexpr int most_positions = 6;
 /// Planes of a source of so many bytes come from a cache that cores share, or from memory.
 constexpr std::int64_t least_prefetched_bytes = 512 * 1024;
+
 /// A row of the output, of one phase.
 template <class T>
 struct OutputRow {
-  const Direction& direction;
   std::span<const TapRow<T>> rows;
   RowTaps taps;
   std::int64_t channels, source_channels;
@@ -41,7 +41,7 @@ void convolve_positions(const OutputRow<T>& out, std::int64_t first_tap, std::in
   const std::int64_t step = out.taps.axis.step * out.source_channels, tap_weights = out.taps.axis.tap_step * inputs * out.channels;
   for (const TapRow<T>& row : out.rows) {
     for (std::int64_t tap = first_tap; tap < last_tap; ++tap) {
-      const T* const source = row.source + out.taps.source(position, tap) * out.source_channels + lanes_of_source.first();
+      const T* const source = row.source + out.taps.source(position, tap) * out.source_channels + lanes_of_source.first(channel);
       const T* const weight = out.weight + row.weight + tap * tap_weights + channel;
 #pragma GCC unroll 8
       for (int i = 0; i < inputs; ++i) {
@@ -50,7 +50,7 @@ void convolve_positions(const OutputRow<T>& out, std::int64_t first_tap, std::in
           const Vector<T> factor = block.load(weight + i * out.channels + v * lanes<T>);
 #pragma GCC unroll 8
           for (int p = 0; p < count; ++p)
-            sums[p][v] = simd::multiply_add(lanes_of_source.load(source + p * step + v * lanes<T>, i), factor, sums[p][v]);
+            sums[p][v] = simd::multiply_add(lanes_of_source.load(block, source + p * step + v * lanes<T>, i), factor, sums[p][v]);
         }
       }
     }
@@ -79,12 +79,11 @@ void for_each_channel_block(std::int64_t channels, const Body& body) {
 }
 
 template <int inputs, class T>
-void convolve_row(const OutputRow<T>& out) {
+void convolve_row(const OutputRow<T>& out, const SourceLanes<T, inputs>& source) {
   const std::int64_t positions = out.taps.positions, count = out.taps.axis.count;
   const auto [first, last] = out.taps.whole();
   const std::int64_t next = std::ssize(out.next) / out.channels;  // of each channel
   for_each_channel_block<T, inputs == 0>(out.channels, [&, first = first, last = last](std::int64_t channel, auto block) {
-    const SourceLanes<T, inputs, decltype(block)> source(out.direction, channel, block);
     std::int64_t position = 0;
     const auto at_edge = [&](std::int64_t end) {
       for (; position < end; ++position) {
@@ -119,8 +118,8 @@ std::span<const T> new_rows(const Taps& taps, const Direction& d, const ImageAxe
 
 /// One output row, `index` of all rows of the batch.
 template <int inputs, class T>
-void compute_row(const Direction& d, std::int64_t index, const T* source, const T* weight, const T* bias, const Rectifier<T>& rectifier,
-                 T* output) {
+void compute_row(const Direction& d, const SourceLanes<T, inputs>& lanes_of_source, std::int64_t index, const T* source, const T* weight,
+                 const T* bias, const Rectifier<T>& rectifier, T* output) {
   const std::int64_t channels = d.geometry.groups * d.rows, source_channels = d.geometry.groups * d.channels;
   const ImageAxes place = {index / d.output[1] % d.output[0], index % d.output[1], 0};
   const T* const sample = source + index / d.output[1] / d.output[0] * product(d.source) * source_channels;
@@ -130,18 +129,18 @@ void compute_row(const Direction& d, std::int64_t index, const T* source, const 
     const ImageAxes position = {place[0] / d.output_step[0], place[1] / d.output_step[1], 0};
     const std::int64_t positions = (d.output[2] - phase[2] + d.output_step[2] - 1) / d.output_step[2];
     const std::vector<TapRow<T>> rows = rows_inside(taps, d, position, sample);
-    convolve_row<inputs>(OutputRow<T>{d,
-                                      rows,
-                                      {taps[2], positions, d.source[2]},
-                                      channels,
-                                      source_channels,
-                                      weight,
-                                      bias,
-                                      output + (index * d.output[2] + phase[2]) * channels,
-                                      d.output_step[2] * channels,
-                                      rectifier.low,
-                                      rectifier.high,
-                                      new_rows(taps, d, position, sample)});
+    const OutputRow<T> row{rows,
+                           {taps[2], positions, d.source[2]},
+                           channels,
+                           source_channels,
+                           weight,
+                           bias,
+                           output + (index * d.output[2] + phase[2]) * channels,
+                           d.output_step[2] * channels,
+                           rectifier.low,
+                           rectifier.high,
+                           new_rows(taps, d, position, sample)};
+    convolve_row(row, lanes_of_source);
   }
 }
 
@@ -174,7 +173,7 @@ void pack_small_groups(const Direction& d, Image<const T> weight, T* packed) {
   const ConvolutionGeometry& g = d.geometry;
   const ImageStrides strides(weight.layout, g.in_channels, g.kernel);
   for (std::int64_t tap = 0; tap < product(g.kernel); ++tap) {
-    const ImageAxes at = {tap / g.kernel[2] / g.kernel[1], tap / g.kernel[2] % g.kernel[1], tap % g.kernel[2]};
+    const ImageAxes at = tap_at(g.kernel, tap);
     for (std::int64_t i = 0; i < d.channels; ++i) {
       for (std::int64_t group = 0; group < g.groups; ++group) {
         for (std::int64_t row = 0; row < d.rows; ++row) {
@@ -205,8 +204,9 @@ void convolve_small_groups(const Direction& d, Image<const T> source, const T* p
     if (finish.run) finish.run({.begin = row * row_elements, .length = row_elements}, workspace);
   };
   dispatch_inputs(d, [&](auto inputs) {
+    const SourceLanes<T, inputs> lanes_of_source(d);
     for_each_row([&](std::int64_t row, std::byte* workspace) {
-      compute_row<inputs>(d, row, image, packed, bias, finish.rectifier<T>(), results);
+      compute_row(d, lanes_of_source, row, image, packed, bias, finish.rectifier<T>(), results);
       if (in_place) finish_row(row, workspace);
     });
   });

@@ -21,7 +21,7 @@ void add_row_products(const T* gradient, std::int64_t gradient_step, const T* so
       const Vector<T> factor = block.load(gradient + p * gradient_step + v * lanes<T>);
 #pragma GCC unroll 8
       for (int i = 0; i < inputs; ++i) {
-        const Vector<T> value = lanes_of_source.load(source + p * source_step + v * lanes<T>, i);
+        const Vector<T> value = lanes_of_source.load(block, source + p * source_step + v * lanes<T>, i);
         totals[i][v] = simd::multiply_add(factor, value, totals[i][v]);
       }
     }
@@ -38,7 +38,8 @@ void add_row_products(const T* gradient, std::int64_t gradient_step, const T* so
 
 /// Adds what one row of the output's gradient gives to the sums, which lie as a packed weight.
 template <int inputs, class T>
-void add_row(const Direction& d, std::int64_t index, const T* source, const T* gradient, T* sums) {
+void add_row(const Direction& d, const SourceLanes<T, inputs>& lanes_of_source, std::int64_t index, const T* source, const T* gradient,
+             T* sums) {
   const std::int64_t channels = d.geometry.groups * d.rows, source_channels = d.geometry.groups * d.channels;
   const Taps taps = d.taps({});
   const RowTaps row_taps{taps[2], d.output[2], d.source[2]};
@@ -53,8 +54,7 @@ void add_row(const Direction& d, std::int64_t index, const T* source, const T* g
       std::int64_t c = 0;
       const auto add = [&, positions = last - first](auto block) {
         for (; c + block.channels <= channels; c += block.channels) {
-          const SourceLanes<T, inputs, decltype(block)> lanes_of_source(d, c, block);
-          add_row_products(factors + c, channels, from + lanes_of_source.first(), taps[2].step * source_channels, positions, to + c,
+          add_row_products(factors + c, channels, from + lanes_of_source.first(c), taps[2].step * source_channels, positions, to + c,
                            channels, block, lanes_of_source);
         }
       };
@@ -87,11 +87,13 @@ void small_groups_weight_gradient(const ConvolutionGeometry& g, Image<const T> o
   const T* const gradient = in_channels_last(output, g.batch, channels, g.output, scratch_part<T>(scratch, parts.output));
   T* const sums = scratch_part<T>(scratch, parts.weights);
   dispatch_inputs(d, [&](auto inputs) {
+    const SourceLanes<T, inputs> lanes_of_source(d);
     parallel_for(slices.count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t slice = begin; slice < end; ++slice) {
         T* const own = sums + slice * elements;
         std::fill_n(own, elements, T(0));
-        for (std::int64_t i = 0; i < slices.length_of(slice); ++i) add_row<inputs>(d, slices.begin(slice) + i, image, gradient, own);
+        for (std::int64_t i = 0; i < slices.length_of(slice); ++i)
+          add_row(d, lanes_of_source, slices.begin(slice) + i, image, gradient, own);
       }
     });
   });
@@ -101,8 +103,7 @@ void small_groups_weight_gradient(const ConvolutionGeometry& g, Image<const T> o
       double sum = 0;
       for (std::int64_t slice = 0; slice < slices.count; ++slice) sum += static_cast<double>(sums[slice * elements + element]);
       const std::int64_t channel = element % channels, i = element / channels % d.channels, tap = element / channels / d.channels;
-      const ImageAxes at = {tap / g.kernel[2] / g.kernel[1], tap / g.kernel[2] % g.kernel[1], tap % g.kernel[2]};
-      weight.data[strides.place(channel, i, at)] = static_cast<T>(sum);
+      weight.data[strides.place(channel, i, tap_at(g.kernel, tap))] = static_cast<T>(sum);
     }
   });
 }
