@@ -23,6 +23,8 @@ constexpr std::int64_t few_rows = 2 * product_rows;
 constexpr std::int64_t enough_items = 16, least_rows = 96, least_columns = 96;
 /// Columns of b that are packed at a time, where it does not come packed: a block, or several of rows that lie side by side.
 constexpr std::int64_t most_panel_columns = 128;
+/// Rows of a that are copied are copied once for all columns, not by each item, where the copies stay in a cache of all cores.
+constexpr std::size_t most_shared_bytes = std::size_t{8} << 20;
 /// A deep product is cut along its depth too, by the depth alone, and the slices' sums are added in order: an element has the same bits
 /// whatever rows and columns are computed with it. Where there are few blocks of c, slices are items of their own.
 constexpr std::int64_t most_slices = 32;
@@ -70,6 +72,18 @@ struct Plan {
   /// Whether a b that does not come packed has columns side by side and one row to be multiplied with: the two are brought together at
   /// once.
   bool multiplies_row() const { return shape.rows == 1 && shape.a_depth_stride == 1 && shape.b_column_stride != 1; }
+  /// The product with copies of a's rows in their place that all items share, and the bytes of these; 0: each copies what it reads, or none
+  /// does.
+  GemmShape with_shared_rows(std::size_t element_size) const {
+    GemmShape shared = shape;
+    shared.a_row_stride = packed_stride(shape.depth, element_size);
+    return shared;
+  }
+  std::size_t shared_bytes(std::size_t element_size) const {
+    if (!copies_a || by_columns || batch > 1 || columns.count == 1) return 0;
+    const std::size_t bytes = static_cast<std::size_t>(shape.rows * packed_stride(shape.depth, element_size)) * element_size;
+    return bytes <= most_shared_bytes ? bytes : 0;
+  }
   /// Whether a slice's sums, which are themselves sums of several chunks, are added to c only once they are complete.
   bool sums_of_slices() const { return !spreads && slices.count > 1 && chunks.count > 1; }
 
@@ -208,7 +222,12 @@ class ItemProduct {
       const int vectors = block_vectors<T>(columns, begin);
       const std::int64_t width = vectors * simd::lanes<T>;
       Block of_b{vectors, own + begin * depth, width};
-      if (operands_.packed != nullptr) of_b.data = operands_.packed + (first + begin) * shape_.depth + k * width;
+      if (operands_.packed != nullptr) {
+        of_b.data = packed_block(k, first + begin, width);
+        const std::int64_t next = first + begin + width, rest = block_.column + block_.columns - next;
+        const std::int64_t next_width = rest > 0 ? block_vectors<T>(rest, 0) * simd::lanes<T> : 0;
+        of_b.next = {packed_block(k, next, next_width), static_cast<std::size_t>(depth * next_width)};
+      }
       if (in_place) of_b.data = b.data + begin, of_b.stride = b.depth_stride;
       multiply_block(of_b, depth, std::min(width, columns - begin), {target.c + begin, target.stride}, accumulate,
                      bias == nullptr ? nullptr : bias + begin);
@@ -220,7 +239,12 @@ class ItemProduct {
     int vectors;
     const T* data;
     std::int64_t stride;
+    std::span<const T> next = {};  ///< the block that is read after it
   };
+
+  const T* packed_block(std::int64_t k, std::int64_t column, std::int64_t width) const {
+    return operands_.packed + column * shape_.depth + k * width;
+  }
 
   void multiply_block(const Block& b, std::int64_t depth, std::int64_t columns, Target<T> target, bool accumulate, const T* bias) {
     if (columns == b.vectors * simd::lanes<T>) return multiply_vectors(b, depth, target, accumulate, bias);
@@ -258,7 +282,8 @@ class ItemProduct {
                  .c = target.c,
                  .c_stride = target.stride,
                  .accumulate = accumulate,
-                 .bias = bias});
+                 .bias = bias,
+                 .next = b.next});
   }
 
   const Plan& plan_;
@@ -286,7 +311,10 @@ void add_slices(const Plan& plan, const T* partial, T* c) {
 }  // namespace
 
 std::size_t gemm_scratch(const GemmShape& shape, std::size_t element_size) {
-  const auto bytes = [&](const Plan& plan) { return plan.partial_bytes + plan.work.scratch(); };
+  const auto bytes = [&](const Plan& plan) {
+    const std::size_t shared = plan.shared_bytes(element_size);
+    return shared > 0 ? shared + gemm_scratch(plan.with_shared_rows(element_size), element_size) : plan.partial_bytes + plan.work.scratch();
+  };
   return std::max(bytes({shape, element_size, false}), bytes({shape, element_size, true}));
 }
 
@@ -312,6 +340,16 @@ template <class T>
 void gemm(const GemmShape& shape, const T* a, const T* b, const T* packed, const T* bias, T* c, std::span<std::byte> scratch) {
   const Plan plan(shape, sizeof(T), packed != nullptr);
   if (plan.elements() == 0) return;
+  if (const std::size_t bytes = plan.shared_bytes(sizeof(T)); bytes > 0) {
+    const GemmShape shared = plan.with_shared_rows(sizeof(T));
+    T* const rows = reinterpret_cast<T*>(scratch.data());
+    parallel_for(shape.rows, 16384 / shape.depth + 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        std::copy_n(a + row * shape.a_row_stride, shape.depth, rows + row * shared.a_row_stride);
+      }
+    });
+    return gemm(shared, rows, b, packed, bias, c, scratch.subspan(bytes));
+  }
   T* const partial = reinterpret_cast<T*>(scratch.data());
   const Operands<T> operands{a, b, packed, bias};
   plan.work.run(scratch.subspan(plan.partial_bytes), [&](std::int64_t index, std::byte* workspace) {

@@ -71,12 +71,12 @@ inline Vector<T> log(Vector<T> x) {
   if constexpr (sizeof(T) == sizeof(float)) {
     using V = Vector<T>;
     using Bits = Vector<std::int32_t>;
-    const auto as_bits = [](V value) { return reinterpret_cast<Bits>(value); };
     const auto as_value = [](Bits bits) { return reinterpret_cast<V>(bits); };
     // The exponent of the factor that makes a subnormal x normal.
     const Bits raised = (x < std::numeric_limits<T>::min()) & 25;
     // x 2^raised = m 2^e with m in [sqrt(1/2), sqrt(2))
-    const Bits bits = as_bits(x * as_value((raised + 127) << 23)) - 0x3f3504f3;
+    const auto raised_bits = reinterpret_cast<Vector<std::uint32_t>>(x * as_value((raised + 127) << 23));  // of negative x it wraps around
+    const auto bits = reinterpret_cast<Bits>(raised_bits - 0x3f3504f3u);
     const V e = __builtin_convertvector((bits >> 23) - raised, V);
     const V r = as_value((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
     V p = broadcast(7.0376836292e-2f);
