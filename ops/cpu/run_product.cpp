@@ -63,7 +63,7 @@ template <class T, int rows, int vectors, class Row, class Finished>
 template <class T, int rows, int vectors, class Product>
 [[gnu::always_inline]] inline void finish(const Tile<T, rows, vectors>& sums, const Product& p) {
   const auto as_they_are = [](Vector<T> sum, const T*) { return sum; };
-  if constexpr (std::is_same_v<Product, RunProduct<T>>) {
+  if constexpr (std::is_base_of_v<RunProduct<T>, Product>) {
     const auto row = [c = p.c, stride = p.c_stride, places = p.c_places](int i) {
       return c + (places != nullptr ? places[i] : i * stride);
     };
@@ -94,6 +94,41 @@ void multiply_tile(const RunProduct<T>& p) {
       add_products<T, rows, vectors>(
           sums, b, [&](int i) __attribute__((always_inline)) { return a[i][k]; });
     }
+  }
+  finish<T, rows, vectors>(sums, p);
+}
+
+template <class T, int rows, int vectors>
+void multiply_tile(const SlidingProduct<T>& p) {
+  constexpr int taps = SlidingProduct<T>::taps;
+  Tile<T, rows, vectors> sums = {};
+  const std::int64_t channels = p.channels, width = vectors * lanes<T>;
+  const T* b = p.b;
+  for (const Run& run : p.runs) {
+    const T* const end = p.a[0] + run.offset + channels;
+    for (const T* first = end - channels; first < end; ++first, b += width) {
+      Vector<T> b_rows[taps][vectors];
+#pragma GCC unroll 4
+      for (int t = 0; t < taps; ++t) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          b_rows[t][v] = simd::load(b + t * channels * width + v * lanes<T>);
+          simd::keep_in_register(b_rows[t][v]);
+        }
+      }
+      const T* pixel = first;
+#pragma GCC unroll 16
+      for (int i = 0; i < rows + taps - 1; ++i, pixel += channels) {
+        const Vector<T> factor = simd::broadcast(*pixel);
+#pragma GCC unroll 4
+        for (int t = 0; t < taps; ++t) {
+          if (i < t || i - t >= rows) continue;
+#pragma GCC unroll 4
+          for (int v = 0; v < vectors; ++v) sums[i - t][v] = simd::multiply_add(factor, b_rows[t][v], sums[i - t][v]);
+        }
+      }
+    }
+    b += (taps - 1) * channels * width;
   }
   finish<T, rows, vectors>(sums, p);
 }
@@ -174,6 +209,23 @@ void multiply(const RunProduct<T>& product) {
 }
 
 template <class T>
+void multiply(const SlidingProduct<T>& product) {
+  const auto& a = product.a;
+  for (std::size_t first = 0, last; first < a.size(); first = last) {
+    for (last = first + 1; last < a.size() && a[last] - a[last - 1] == product.channels; ++last) {
+    }
+    const auto begin = static_cast<std::int64_t>(first);
+    SlidingProduct<T> row = product;
+    if (product.c_places == nullptr) row.c = product.c + begin * product.c_stride;
+    multiply_tiles<T>(row, TileRows(static_cast<std::int64_t>(last - first)), [&](SlidingProduct<T>& tile, std::int64_t, std::int64_t i) {
+      tile.a = a.subspan(static_cast<std::size_t>(begin + i));
+      if (product.c_places != nullptr) tile.c = product.c, tile.c_places = product.c_places + begin + i;
+      if (product.rectifier.addend != nullptr) tile.rectifier.addend = product.rectifier.addend + (tile.c - product.c);
+    });
+  }
+}
+
+template <class T>
 void add_outer_products(const OuterProducts<T>& products) {
   multiply_tiles<T>(products, TileRows(products.rows),
                     [&](OuterProducts<T>& tile, std::int64_t, std::int64_t row) { tile.a = products.a + row; });
@@ -188,6 +240,8 @@ void add_outer_products(const GatheredOuterProducts<T>& products) {
 
 template void multiply(const RunProduct<float>&);
 template void multiply(const RunProduct<double>&);
+template void multiply(const SlidingProduct<float>&);
+template void multiply(const SlidingProduct<double>&);
 template void add_outer_products(const OuterProducts<float>&);
 template void add_outer_products(const OuterProducts<double>&);
 template void add_outer_products(const GatheredOuterProducts<float>&);

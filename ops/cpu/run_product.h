@@ -61,6 +61,16 @@ struct RunProduct {
 template <class T>
 void multiply(const RunProduct<T>& product);
 
+/// The same, where each run is of three pixels of `channels` channels that neighbouring positions, a pixel apart, have in common: an
+/// element is read once for all that it adds to. A run's sum is channel by channel; no `next`.
+template <class T>
+struct SlidingProduct : RunProduct<T> {
+  static constexpr int taps = 3;
+  std::int64_t channels;
+};
+template <class T>
+void multiply(const SlidingProduct<T>& product);
+
 /// c (rows, columns) += sum over positions p of a (positions, rows)[p][row] b (positions, columns)[p][column], on the calling thread; or c
 /// = that and the bias, unless accumulating. Strides that are powers of two let lines fall on the same cache sets.
 template <class T>
@@ -98,6 +108,8 @@ void add_outer_products(const GatheredOuterProducts<T>& products);
 
 extern template void multiply(const RunProduct<float>&);
 extern template void multiply(const RunProduct<double>&);
+extern template void multiply(const SlidingProduct<float>&);
+extern template void multiply(const SlidingProduct<double>&);
 extern template void add_outer_products(const OuterProducts<float>&);
 extern template void add_outer_products(const OuterProducts<double>&);
 extern template void add_outer_products(const GatheredOuterProducts<float>&);

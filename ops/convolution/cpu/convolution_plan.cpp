@@ -18,6 +18,8 @@ constexpr std::int64_t joined_channels = 64;
 constexpr std::int64_t many_columns = 512;
 /// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
 constexpr std::int64_t most_depth = 256, most_bfloat_depth = 512;
+/// Rows of so many positions are worth tiles of their own.
+constexpr std::int64_t least_sliding_row = 2 * product_rows;
 
 std::int64_t block_columns(std::size_t element_size) {
   return product_vectors * simd::vector_bytes / static_cast<std::int64_t>(element_size);
@@ -44,6 +46,11 @@ ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layou
                       weights});
     most_taps = std::max(most_taps, phases.back().taps.depth);
     weights += packed.elements(phases.back().taps);
+    const std::vector<Run>& runs = phases.back().taps.runs;
+    phases.back().slides = !bfloat && packed.vectors(0) == 1 && d.grid[2] >= least_sliding_row &&
+                           std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
+                             return run.length == SlidingProduct<float>::taps * window.axis[2] * window.reach.step[2];
+                           });
     depths += phases.back().taps.depth;
   });
   through_buffer = !output.channels_last() || packed.columns() != d.rows;

@@ -19,6 +19,7 @@ struct ConvolutionPlan {
     ImageAxes phase;
     TapRuns taps;
     std::int64_t weights;                      ///< where its packed weights begin
+    bool slides = false;                       ///< neighbouring positions have most of each run in common
     std::vector<WeightElement> elements = {};  ///< of a block of columns, where weights are not packed
   };
 
