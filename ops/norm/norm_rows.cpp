@@ -1,6 +1,8 @@
 #include "frit/ops/norm/norm_rows.h"
 
+#include <array>
 #include <cmath>
+#include <optional>
 
 #include "frit/ops/norm/norm_units.h"
 
@@ -15,13 +17,43 @@ EvenBlocks row_blocks(const NormGeometry& geometry) {
   return EvenBlocks(geometry.slices, std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, geometry.run_length)));
 }
 
-/// Sums of terms(element, row, lane) over one row.
+/// Of a vector's lanes.
+double total(simd::Vector<double> x) {
+  constexpr int lanes = simd::lanes<double>;
+#pragma GCC unroll 3
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    simd::Vector<simd::LaneNumber<double>> others;
+    for (int i = 0; i < lanes; ++i) others[i] = (i + half) % lanes;
+    x += simd::shuffle<double>(x, others);
+  }
+  return x[0];
+}
+
+/// Sums of terms(load, element, row, lane) over one row.
 template <class Terms>
 ColumnSums sum_row(std::int64_t length, const Terms& terms) {
-  ColumnSums found{};
-  sum_columns(
-      1, length, [&](std::int64_t) { return terms; }, [&](std::int64_t, const ColumnSums& sums) { found = sums; });
+  constexpr int width = simd::lanes<double>;
+  const ColumnLanes lanes = sum_lanes(0, column_lanes, length, terms);
+  ColumnSums found;
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    simd::Vector<double> sums = simd::load(lanes[k].data());
+    for (int lane = width; lane < column_lanes; lane += width) sums += simd::load(lanes[k].data() + lane);
+    found[k] = total(sums);
+  }
   return found;
+}
+
+/// Calls find(row), then use(row, what that found), for rows [begin, end), several at a time: what short rows take in turn, sums, quotients
+/// and roots, then overlaps.
+template <class Find, class Use>
+void for_each_row(std::int64_t begin, std::int64_t end, const Find& find, const Use& use) {
+  constexpr std::int64_t together = 16;
+  std::array<std::optional<decltype(find(begin))>, together> found;
+  for (std::int64_t first = begin; first < end; first += together) {
+    const std::int64_t rows = std::min(together, end - first);
+    for (std::int64_t i = 0; i < rows; ++i) found[static_cast<std::size_t>(i)] = find(first + i);
+    for (std::int64_t i = 0; i < rows; ++i) use(first + i, *found[static_cast<std::size_t>(i)]);
+  }
 }
 
 template <class T>
@@ -39,9 +71,10 @@ struct RowsForward {
     if (length == 0) return rule(row, {});
     const T* const x = input + row * length;
     const double pivot = static_cast<double>(x[0]);
-    std::array<double, column_lanes> pivots;
-    pivots.fill(pivot);
-    const auto [sum, square_sum] = sum_row(length, moment_terms(x, pivots));
+    const auto [sum, square_sum] = sum_row(length, [=](auto load, std::int64_t i, std::int64_t, int) {
+      const auto difference = load(x + i) - pivot;
+      return std::array{difference, difference * difference};
+    });
     return rule(row, moments_of(length, pivot, sum, square_sum));
   }
 
@@ -67,13 +100,13 @@ struct RowsForward {
   void run() const {
     const EvenBlocks blocks = row_blocks(geometry);
     parallel_for(geometry.slices, blocks.size, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const SliceStatistics statistics = statistics_of_row(row);
+      const auto find = [this](std::int64_t row) { return statistics_of_row(row); };
+      for_each_row(begin, end, find, [this](std::int64_t row, const SliceStatistics& statistics) {
         if (means != nullptr) means[row] = statistics.mean;
         if (rstds != nullptr) rstds[row] = statistics.rstd;
         if (coefficients.any()) write_coefficients(row, statistics);
         if (output != nullptr) normalize(row, statistics);
-      }
+      });
     });
   }
 };
@@ -89,7 +122,7 @@ struct RowsBackward {
   T *weight_gradient = data_or_null<T>(call.outputs, 1), *bias_gradient = data_or_null<T>(call.outputs, 2);
   double* column_sums = reinterpret_cast<double*>(call.scratch.data());  ///< (blocks, 2, length): of bias and weight
 
-  void write_input_gradient(std::int64_t row) const {
+  NormInputGradient input_gradient_rule(std::int64_t row) const {
     const T *const g = gradient + row * length, *const x = input + row * length;
     const auto weighted = [&](const auto& weight_of) {
       return sum_row(length, [&, mean = means[row]](auto load, std::int64_t i, std::int64_t, int) {
@@ -99,12 +132,7 @@ struct RowsBackward {
     };
     const ColumnSums sums = weight == nullptr ? weighted([](auto, std::int64_t) { return 1.0; })
                                               : weighted([&](auto load, std::int64_t i) { return load(weight + i); });
-    const NormInputGradient rule({means[row], rstds[row]}, {sums[0], sums[1]}, length);
-    if (length < least_elements_in_float) {
-      write_input_gradient<double>(row, rule);
-    } else {
-      write_input_gradient<T>(row, rule);
-    }
+    return {{means[row], rstds[row]}, {sums[0], sums[1]}, length};
   }
 
   /// Computed in C.
@@ -167,7 +195,11 @@ struct RowsBackward {
       const std::int64_t first = blocks.begin(block), rows = blocks.length_of(block);
       // Before the input gradient, which may take the memory of the output gradient.
       if (wants_parameters) sum_rows(first, rows, column_sums + 2 * block * length);
-      for (std::int64_t row = first; row < first + rows && input_gradient != nullptr; ++row) write_input_gradient(row);
+      if (input_gradient == nullptr) return;
+      const auto find = [this](std::int64_t row) { return input_gradient_rule(row); };
+      for_each_row(first, first + rows, find, [this](std::int64_t row, const NormInputGradient& rule) {
+        length < least_elements_in_float ? write_input_gradient<double>(row, rule) : write_input_gradient<T>(row, rule);
+      });
     });
     if (wants_parameters) write_parameter_gradients(blocks.count);
   }
