@@ -98,7 +98,8 @@ TEST(Matmul, EqualsTheDefiningSumForEveryTransposition) {
 
 /// Whatever is computed with it: b packed or not, by rows or across them, its depth in slices or not.
 TEST(Matmul, GivesARowTheSameBitsAmongAnyOthers) {
-  for (const auto& [columns, depth] : std::vector<std::array<std::int64_t, 2>>{{37, 700}, {64, 300}, {900, 260}, {16, 9000}, {5, 3}}) {
+  for (const auto& [columns, depth] :
+       std::vector<std::array<std::int64_t, 2>>{{37, 700}, {64, 300}, {900, 260}, {16, 9000}, {5, 3}, {300, 1024}}) {
     const Tensor b = random_matrix(depth, columns).to(DType::f32), transposed = b.transpose(0, 1).contiguous();
     const Tensor a = random_matrix(500, depth).to(DType::f32);
     const Tensor expected = ops::run("matmul", {a, b}, MatmulAttributes{})[0];
@@ -113,7 +114,8 @@ TEST(Matmul, GivesARowTheSameBitsAmongAnyOthers) {
 }
 
 TEST(Linear, EqualsItsDefinition) {
-  for (const auto& [rows, columns, depth] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1}, {2, 33, 700}, {129, 7, 65}, {64, 1, 300}}) {
+  for (const auto& [rows, columns, depth] :
+       std::vector<std::array<std::int64_t, 3>>{{1, 1, 1}, {2, 33, 700}, {129, 7, 65}, {64, 1, 300}, {129, 300, 1024}}) {
     SCOPED_TRACE(concat(rows, " rows, ", columns, " columns, depth ", depth));
     const Tensor x = random_matrix(rows, depth), weight = random_matrix(columns, depth), bias = random_matrix(1, columns).reshape({-1});
     const auto product = eigen_matrix<double>(x) * eigen_matrix<double>(weight).transpose();
