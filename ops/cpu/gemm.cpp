@@ -343,7 +343,7 @@ void gemm(const GemmShape& shape, const T* a, const T* b, const T* packed, const
   if (const std::size_t bytes = plan.shared_bytes(sizeof(T)); bytes > 0) {
     const GemmShape shared = plan.with_shared_rows(sizeof(T));
     T* const rows = reinterpret_cast<T*>(scratch.data());
-    parallel_for(shape.rows, 16384 / shape.depth + 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(shape.rows, 16384 / (shape.depth + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         std::copy_n(a + row * shape.a_row_stride, shape.depth, rows + row * shared.a_row_stride);
       }

@@ -102,33 +102,27 @@ template <class T, int rows, int vectors>
 void multiply_tile(const SlidingProduct<T>& p) {
   constexpr int taps = SlidingProduct<T>::taps;
   Tile<T, rows, vectors> sums = {};
-  const std::int64_t channels = p.channels, width = vectors * lanes<T>;
   const T* b = p.b;
   for (const Run& run : p.runs) {
-    const T* const end = p.a[0] + run.offset + channels;
-    for (const T* first = end - channels; first < end; ++first, b += width) {
-      Vector<T> b_rows[taps][vectors];
+    const T* const end = p.a[0] + run.offset + p.channels;
+    for (const T* first = end - p.channels; first < end; ++first, b += lanes<T>) {
+      Vector<T> b_rows[taps];
 #pragma GCC unroll 4
       for (int t = 0; t < taps; ++t) {
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) {
-          b_rows[t][v] = simd::load(b + t * channels * width + v * lanes<T>);
-          simd::keep_in_register(b_rows[t][v]);
-        }
+        b_rows[t] = simd::load(b + t * p.channels * lanes<T>);
+        simd::keep_in_register(b_rows[t]);
       }
       const T* pixel = first;
 #pragma GCC unroll 16
-      for (int i = 0; i < rows + taps - 1; ++i, pixel += channels) {
+      for (int i = 0; i < rows + taps - 1; ++i, pixel += p.channels) {
         const Vector<T> factor = simd::broadcast(*pixel);
 #pragma GCC unroll 4
         for (int t = 0; t < taps; ++t) {
-          if (i < t || i - t >= rows) continue;
-#pragma GCC unroll 4
-          for (int v = 0; v < vectors; ++v) sums[i - t][v] = simd::multiply_add(factor, b_rows[t][v], sums[i - t][v]);
+          if (i >= t && i - t < rows) sums[i - t][0] = simd::multiply_add(factor, b_rows[t], sums[i - t][0]);
         }
       }
     }
-    b += (taps - 1) * channels * width;
+    b += (taps - 1) * p.channels * lanes<T>;
   }
   finish<T, rows, vectors>(sums, p);
 }
@@ -164,10 +158,10 @@ void multiply_tile(const GatheredOuterProducts<T>& p) {
 template <class Product>
 using TileFunction = void (*)(const Product&);
 
-/// For 1 .. product_rows rows and 1 .. product_vectors vectors.
+/// For 1 .. product_rows rows and 1 .. most_vectors vectors.
 template <class T, class Product, int... sizes>
 constexpr std::array<TileFunction<Product>, sizeof...(sizes)> tile_functions(std::integer_sequence<int, sizes...>) {
-  return {&multiply_tile<T, sizes / product_vectors + 1, sizes % product_vectors + 1>...};
+  return {&multiply_tile<T, sizes / Product::most_vectors + 1, sizes % Product::most_vectors + 1>...};
 }
 
 /// Tiles of evenly many rows, counted once: no divisions between them.
@@ -182,13 +176,13 @@ struct TileRows {
 /// begin(tile, index, row) lets one begin at a row.
 template <class T, class Product, class Begin>
 void multiply_tiles(const Product& product, const TileRows& cut, const Begin& begin) {
-  static constexpr auto functions = tile_functions<T, Product>(std::make_integer_sequence<int, product_rows * product_vectors>());
+  static constexpr auto functions = tile_functions<T, Product>(std::make_integer_sequence<int, product_rows * Product::most_vectors>());
   Product tile = product;
   for (std::int64_t i = 0, row = 0; i < cut.tiles; ++i) {
     const std::int64_t rows = cut.rows + (i < cut.longer ? 1 : 0);
     tile.c = product.c + row * product.c_stride;
     begin(tile, i, row);
-    functions[static_cast<std::size_t>((rows - 1) * product_vectors + product.vectors - 1)](tile);
+    functions[static_cast<std::size_t>((rows - 1) * Product::most_vectors + product.vectors - 1)](tile);
     row += rows;
   }
 }

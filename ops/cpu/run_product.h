@@ -44,6 +44,7 @@ struct Rectifier {
 /// vectors, no more than product_vectors. What is multiplied may be narrower than its sums (see bfloat_product.h).
 template <class T, class A = T>
 struct RunProduct {
+  static constexpr int most_vectors = product_vectors;
   std::span<const Run> runs;
   std::span<const A* const> a;  ///< the positions
   const A* b;
@@ -62,10 +63,10 @@ template <class T>
 void multiply(const RunProduct<T>& product);
 
 /// The same, where each run is of three pixels of `channels` channels that neighbouring positions, a pixel apart, have in common: an
-/// element is read once for all that it adds to. A run's sum is channel by channel; no `next`.
+/// element is read once for all that it adds to. The columns are one vector, a run's sum is channel by channel, and `next` is not read.
 template <class T>
 struct SlidingProduct : RunProduct<T> {
-  static constexpr int taps = 3;
+  static constexpr int most_vectors = 1, taps = 3;
   std::int64_t channels;
 };
 template <class T>
@@ -75,6 +76,7 @@ void multiply(const SlidingProduct<T>& product);
 /// = that and the bias, unless accumulating. Strides that are powers of two let lines fall on the same cache sets.
 template <class T>
 struct OuterProducts {
+  static constexpr int most_vectors = product_vectors;
   std::int64_t positions, rows;
   int vectors;  ///< of columns, no more than product_vectors; all of them are read and written
   const T* a;
@@ -89,6 +91,7 @@ struct OuterProducts {
 /// The same with elements a[positions[p] + rows[row]], always accumulating.
 template <class T>
 struct GatheredOuterProducts {
+  static constexpr int most_vectors = product_vectors;
   std::span<const std::int64_t> positions, rows;
   int vectors;
   const T* a;

@@ -68,13 +68,12 @@ inline ColumnSplit split_sums(const Columns& g, int width, std::size_t element_s
 inline std::optional<ColumnSplit> split_in_clusters(const Columns& g, int width, std::size_t element_size, int most_cluster) {
   constexpr std::int64_t enough_blocks = 132, most_thread_rows = 16, most_bytes = 8 << 20, sector = 32;
   const auto bytes = static_cast<std::int64_t>(element_size);
-  const std::int64_t sector_lanes = std::max<std::int64_t>(1, sector / (width * bytes));
-  const std::int64_t vectors = std::max<std::int64_t>(1, g.columns / width);
+  const bool few = g.matrices * g.rows * g.columns * bytes <= most_bytes;
+  if (most_cluster == 1 || !few || split_sums(g, width, element_size).chunks == 1) return std::nullopt;
+  const std::int64_t sector_lanes = std::max<std::int64_t>(1, sector / (width * bytes)),
+                     vectors = std::max<std::int64_t>(1, g.columns / width);
   std::int64_t lanes = std::max<std::int64_t>(1, ColumnSplit::most_cluster_columns / width);
   while (lanes > sector_lanes && (vectors + lanes - 1) / lanes * g.matrices * most_cluster < enough_blocks) lanes /= 2;
-  if (most_cluster == 1 || g.matrices * g.rows * g.columns * bytes > most_bytes || split_sums(g, width, element_size).chunks == 1) {
-    return std::nullopt;
-  }
   if (g.rows > most_thread_rows * most_cluster * (ColumnSplit::threads / lanes)) return std::nullopt;
   ColumnSplit split(g, width, /*blocks_at_a_time=*/1, lanes);
   split.share_rows(most_cluster);

@@ -17,7 +17,7 @@ EvenBlocks row_blocks(const NormGeometry& geometry) {
   return EvenBlocks(geometry.slices, std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, geometry.run_length)));
 }
 
-/// Of a vector's lanes.
+/// The sum of a vector's lanes.
 double total(simd::Vector<double> x) {
   constexpr int lanes = simd::lanes<double>;
 #pragma GCC unroll 3

@@ -29,6 +29,8 @@ TEST(Linear, NamesWhatDoesNotFit) {
 TEST(Linear, OfNoFeaturesIsTheBias) {
   const Tensor result = ops::run("linear", {Tensor::zeros({2, 0}), Tensor::zeros({3, 0}), Tensor::from<float>({1, 2, 3}, {3})})[0];
   EXPECT_EQ(result.to_vector<double>(), (std::vector<double>{1, 2, 3, 1, 2, 3}));
+  const Tensor wide = ops::run("linear", {Tensor::zeros({2, 0}), Tensor::zeros({600, 0})})[0];
+  EXPECT_EQ(wide.to_vector<double>(), std::vector<double>(1200, 0.0));
 }
 
 TEST(Linear, OfAnEmptyBatchHasZeroGradientsOfItsParameters) {
