@@ -11,6 +11,8 @@ namespace {
 
 /// Elements that are copied at a time of operands that do not lie side by side in the output's order.
 constexpr std::int64_t copied_elements = 2048;
+/// Rows of fewer are copied together: each row of a map has a beginning and an end.
+constexpr std::int64_t least_width = 32;
 
 /// The body for unsigned numbers of so many bytes: copies need not know more of a dtype.
 template <class Body>
@@ -29,6 +31,7 @@ struct OrderedOperand {
   std::byte* data;
   bool repeated, dense;
   std::optional<StridedElements> elements;  // where it is neither
+  std::int64_t width = 0, row_step = 0;     // of rows whose elements lie side by side, if it is not 0
 
   OrderedOperand(const Tensor& tensor, const Shape& shape, Layout order)
       : size(size_of(tensor.dtype())), data(static_cast<std::byte*>(tensor.raw())), repeated(tensor.elements() == 1) {
@@ -36,6 +39,7 @@ struct OrderedOperand {
     if (dense || repeated) return;
     elements.emplace(tensor.expand(shape), order);
     dense = elements->dense(), repeated = elements->repeated();
+    if (elements->shape.rank() == 2 && elements->strides[0][1] == 1) width = elements->shape[1], row_step = elements->strides[0][0];
   }
 
   std::byte* at(std::int64_t element) const { return data + static_cast<std::size_t>(element) * size; }
@@ -56,6 +60,36 @@ struct OrderedOperand {
   }
 };
 
+/// The width of rows in which the elements of all operands lie side by side, of some in a larger tensor or the same in every row; 0 if there
+/// are no such rows.
+std::int64_t common_width(std::span<const std::optional<OrderedOperand>> sources) {
+  std::int64_t width = 0;
+  for (const auto& source : sources) {
+    if (source->dense) continue;
+    if (source->repeated || source->width < least_width || (width != 0 && source->width != width)) return 0;
+    width = source->width;
+  }
+  return width;
+}
+
+/// Elements [begin, end), none of which are copied.
+void map_in_rows(std::int64_t width, const OrderedOperand& target, std::span<const std::optional<OrderedOperand>> sources,
+                 std::int64_t begin, std::int64_t end, const ElementFunction& function) {
+  while (begin < end) {
+    const std::int64_t row = begin / width, column = begin % width;
+    MapRows rows{.rows = 1, .length = std::min(width - column, end - begin), .output_step = width};
+    if (rows.length == width) rows.rows = (end - begin) / width;
+    const void* read[most_map_operands] = {};
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const OrderedOperand& source = *sources[i];
+      read[i] = source.at(source.dense ? begin : row * source.row_step + column);
+      rows.steps[i] = source.dense ? width : source.row_step;
+    }
+    function(target.at(begin), read, rows);
+    begin += rows.rows * rows.length;
+  }
+}
+
 }  // namespace
 
 void strided_map(const Tensor& output, std::span<const Tensor> operands, const ElementFunction& function) {
@@ -73,7 +107,10 @@ void strided_map(const Tensor& output, std::span<const Tensor> operands, const E
     sources[i].emplace(operands[i], output.shape(), order);
     plain = plain && sources[i]->dense;
   }
+  const std::span<const std::optional<OrderedOperand>> given(sources.data(), operands.size());
+  const std::int64_t width = writes_in_place ? common_width(given) : 0;
   parallel_for(output.elements(), elementwise_grain, [&](std::int64_t begin, std::int64_t end) {
+    if (width > 0) return map_in_rows(width, target, given, begin, end, function);
     alignas(64) std::byte memory[most_map_operands + 1][copied_elements * sizeof(std::uint64_t)];
     const std::int64_t step = plain ? end - begin : copied_elements;
     for (std::int64_t first = begin; first < end; first += step) {

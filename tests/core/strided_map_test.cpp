@@ -17,10 +17,11 @@ Tensor drawn(const Shape& shape, DType dtype = DType::f64, std::uint64_t seed = 
 
 /// a + factor b, of numbers of different sizes.
 void combine(const void* factor, void* output, const void* const* operands, const MapRows& rows) {
-  ASSERT_EQ(rows.rows, 1);
-  for (std::int64_t i = 0; i < rows.length; ++i) {
-    const double a = static_cast<const double*>(operands[0])[i];
-    static_cast<double*>(output)[i] = a + *static_cast<const double*>(factor) * static_cast<const float*>(operands[1])[i];
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    double* const to = static_cast<double*>(output) + row * rows.output_step;
+    const double* const a = static_cast<const double*>(operands[0]) + row * rows.steps[0];
+    const float* const b = static_cast<const float*>(operands[1]) + row * rows.steps[1];
+    for (std::int64_t i = 0; i < rows.length; ++i) to[i] = a[i] + *static_cast<const double*>(factor) * b[i];
   }
 }
 
@@ -46,6 +47,21 @@ TEST(StridedMap, TakesOperandsOfAnyStrides) {
   expect_combined(output, turned, part);
   expect_combined(output, drawn({40, 1, 1}), drawn({}, DType::f32, 2));
   expect_combined(output, drawn({1, 1, 1, 1}), drawn({3, 1, 50, 7}, DType::f32, 2));
+}
+
+/// Of a larger tensor, or the same in every row; a thread's part begins and ends inside rows.
+TEST(StridedMap, TakesRowsAsTheyLie) {
+  const Tensor output = Tensor::empty({1500, 40}, DType::f64), part = drawn({1500, 100}).slice(1, 20, 60);
+  const Tensor row = drawn({40}, DType::f32, 2);
+  expect_combined(output, part, row);
+  expect_combined(output, part, drawn({1500, 90}, DType::f32, 3).slice(1, 50, 90));
+  expect_combined(output, part, drawn({1500, 40}, DType::f32, 4));
+  expect_combined(output, part, drawn({1500, 1}, DType::f32, 5));
+  expect_combined(output, part, drawn({}, DType::f32, 6));
+  const Tensor image = Tensor::empty({1, 64, 20, 30}, DType::f64, Device::cpu(), Layout::channels_last);
+  copy(image, drawn({1, 64, 20, 30}));
+  const Tensor half = Tensor::empty({1, 32, 20, 30}, DType::f64, Device::cpu(), Layout::channels_last);
+  expect_combined(half, image.slice(1, 32, 64), drawn({32, 1, 1}, DType::f32, 7));
 }
 
 TEST(StridedMap, WritesWhereTheOutputLies) {
