@@ -40,7 +40,7 @@ struct Plan {
   bool b_in_place;                           ///< is not packed, but for columns that do not fill a vector
   std::int64_t panel_columns, copied_stride;
   ScratchParts own;  ///< scratch memory of each thread
-  std::size_t a_place, b_place, edge_place, sums_place;
+  std::size_t a_place, b_place, sums_place;
   std::size_t partial_bytes;  ///< of all slices' sums
   WorkSplit work;
 
@@ -59,8 +59,6 @@ struct Plan {
     panel_columns = shape.b_column_stride == 1 ? most_panel_columns : block;
     a_place = own.add(copies_a ? (by_columns ? chunks.size : rows.size) * copied_stride : 0, element_size);
     b_place = own.add(chunks.size * std::min(panel_columns, (columns.size + block - 1) / block * block), element_size);
-    edge_place =
-        own.add(shape.columns * static_cast<std::int64_t>(element_size) % simd::vector_bytes == 0 ? 0 : rows.size * block, element_size);
     sums_place = own.add(sums_of_slices() ? rows.size * columns.size : 0, element_size);
     partial_bytes = spreads ? aligned(static_cast<std::size_t>(slices.count * elements()) * element_size) : 0;
     const std::int64_t item_depth = spreads ? slices.size : shape.depth;
@@ -247,20 +245,7 @@ class ItemProduct {
   }
 
   void multiply_block(const Block& b, std::int64_t depth, std::int64_t columns, Target<T> target, bool accumulate, const T* bias) {
-    if (columns == b.vectors * simd::lanes<T>) return multiply_vectors(b, depth, target, accumulate, bias);
-    // The last vector is not full: through a buffer.
-    std::array<T, product_columns<T>> whole_bias = {};
-    if (bias != nullptr) std::copy_n(bias, columns, whole_bias.data());
-    const Target<T> buffer{part(plan_.edge_place), product_columns<T>};
-    multiply_vectors(b, depth, buffer, false, accumulate || bias == nullptr ? nullptr : whole_bias.data());
-    for (std::int64_t row = 0; row < block_.rows; ++row) {
-      const T* const sums = buffer.c + row * buffer.stride;
-      T* const c = target.c + row * target.stride;
-      for (std::int64_t i = 0; i < columns; ++i) c[i] = accumulate ? c[i] + sums[i] : sums[i];
-    }
-  }
-
-  void multiply_vectors(const Block& b, std::int64_t depth, Target<T> target, bool accumulate, const T* bias) {
+    const std::int64_t last = columns % simd::lanes<T>;
     if (plan_.by_columns) {
       return add_outer_products(OuterProducts<T>{.positions = depth,
                                                  .rows = block_.rows,
@@ -271,6 +256,7 @@ class ItemProduct {
                                                  .b_stride = b.stride,
                                                  .c = target.c,
                                                  .c_stride = target.stride,
+                                                 .last_columns = last,
                                                  .accumulate = accumulate,
                                                  .bias = bias});
     }
@@ -281,6 +267,7 @@ class ItemProduct {
                  .vectors = b.vectors,
                  .c = target.c,
                  .c_stride = target.stride,
+                 .last_columns = last,
                  .accumulate = accumulate,
                  .bias = bias,
                  .next = b.next});

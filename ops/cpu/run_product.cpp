@@ -35,11 +35,15 @@ template <class T, int rows, int vectors, class Element>
   }
 }
 
-/// c = what finished(sum, c) makes of the sums and what they are added to, for rows of c that begin at row(i). Both hold copies of what a
-/// product says: after a store, which may have changed it, that would be read again.
-template <class T, int rows, int vectors, class Row, class Finished>
-[[gnu::always_inline]] inline void store(const Tile<T, rows, vectors>& sums, bool accumulate, const T* bias, const Row& row,
-                                         const Finished& finished) {
+/// c = what finished(load, sum, c, v) makes of the sums and what they are added to, for rows of c that begin at row(i); load(from, v) reads
+/// what belongs to vector v of c. `last` are the columns of the last one, if it is a part of a vector. All hold copies of what a product
+/// says: after a store, which may have changed it, that would be read again.
+template <class T, int rows, int vectors, bool part, class Row, class Finished>
+[[gnu::always_inline]] inline void store(const Tile<T, rows, vectors>& sums, std::int64_t last, bool accumulate, const T* bias,
+                                         const Row& row, const Finished& finished) {
+  const auto load = [last](const T* from, int v) __attribute__((always_inline)) {
+    return part && v == vectors - 1 ? simd::load_first(from, last) : simd::load(from);
+  };
   const auto store_each = [&](const auto& before) __attribute__((always_inline)) {
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
@@ -47,37 +51,44 @@ template <class T, int rows, int vectors, class Row, class Finished>
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) {
         T* const c = first + v * lanes<T>;
-        simd::store(c, finished(sums[i][v] + before(c, v), c));
+        const Vector<T> result = finished(load, sums[i][v] + before(c, v), c, v);
+        part&& v == vectors - 1 ? simd::store_first(c, result, last) : simd::store(c, result);
       }
     }
   };
   if (accumulate) {
-    store_each([](const T* c, int) { return simd::load(c); });
+    store_each([&](const T* c, int v) { return load(c, v); });
   } else if (bias != nullptr) {
-    store_each([=](const T*, int v) { return simd::load(bias + v * lanes<T>); });
+    store_each([=](const T*, int v) { return load(bias + v * lanes<T>, v); });
   } else {
     store_each([](const T*, int) { return Vector<T>{}; });
   }
 }
 
-template <class T, int rows, int vectors, class Product>
-[[gnu::always_inline]] inline void finish(const Tile<T, rows, vectors>& sums, const Product& p) {
-  const auto as_they_are = [](Vector<T> sum, const T*) { return sum; };
+template <class T, int rows, int vectors, bool part, class Product>
+[[gnu::always_inline]] inline void finish_columns(const Tile<T, rows, vectors>& sums, const Product& p) {
+  const auto as_they_are = [](const auto&, Vector<T> sum, const T*, int) { return sum; };
   if constexpr (std::is_base_of_v<RunProduct<T>, Product>) {
     const auto row = [c = p.c, stride = p.c_stride, places = p.c_places](int i) {
       return c + (places != nullptr ? places[i] : i * stride);
     };
     const Rectifier<T> r = p.rectifier;
-    if (!r.rectifies()) return store<T, rows, vectors>(sums, p.accumulate, p.bias, row, as_they_are);
+    if (!r.rectifies()) return store<T, rows, vectors, part>(sums, p.last_columns, p.accumulate, p.bias, row, as_they_are);
     const Vector<T> low = simd::broadcast(r.low), high = simd::broadcast(r.high);
-    store<T, rows, vectors>(sums, p.accumulate, p.bias, row, [=, first = p.c](Vector<T> sum, const T* c) {
-      if (r.addend != nullptr) sum += simd::load(r.addend + (c - first));
+    const auto rectified = [=, first = p.c](const auto& load, Vector<T> sum, const T* c, int v) {
+      if (r.addend != nullptr) sum += load(r.addend + (c - first), v);
       return simd::clamp<T>(sum, low, high);
-    });
+    };
+    store<T, rows, vectors, part>(sums, p.last_columns, p.accumulate, p.bias, row, rectified);
   } else {
     const auto row = [c = p.c, stride = p.c_stride](int i) { return c + i * stride; };
-    store<T, rows, vectors>(sums, p.accumulate, p.bias, row, as_they_are);
+    store<T, rows, vectors, part>(sums, p.last_columns, p.accumulate, p.bias, row, as_they_are);
   }
+}
+
+template <class T, int rows, int vectors, class Product>
+[[gnu::always_inline]] inline void finish(const Tile<T, rows, vectors>& sums, const Product& p) {
+  p.last_columns > 0 ? finish_columns<T, rows, vectors, true>(sums, p) : finish_columns<T, rows, vectors, false>(sums, p);
 }
 
 template <class T, int rows, int vectors>

@@ -50,10 +50,11 @@ struct RunProduct {
   const A* b;
   int vectors;
   T* c;
-  std::int64_t c_stride;                   ///< between positions; rows of c are whole vectors
+  std::int64_t c_stride;                   ///< between positions
+  std::int64_t last_columns = 0;           ///< that c has of the last vector; 0: all of them
   const std::int64_t* c_places = nullptr;  ///< or where each position's row is
   bool accumulate = false;                 ///< adds to what is in c
-  const T* bias = nullptr;                 ///< or null: a number a column, whole vectors, added unless accumulating
+  const T* bias = nullptr;                 ///< or null: a number a column, added unless accumulating
   Rectifier<T> rectifier = {};
   std::span<const A> next = {};  ///< what is read after this product: it is brought to the cache meanwhile
 };
@@ -78,13 +79,14 @@ template <class T>
 struct OuterProducts {
   static constexpr int most_vectors = product_vectors;
   std::int64_t positions, rows;
-  int vectors;  ///< of columns, no more than product_vectors; all of them are read and written
+  int vectors;  ///< of columns, no more than product_vectors; all of b's are read
   const T* a;
   std::int64_t a_stride;
   const T* b;
   std::int64_t b_stride;
   T* c;
   std::int64_t c_stride;
+  std::int64_t last_columns = 0;  ///< as above
   bool accumulate = true;
   const T* bias = nullptr;  ///< as above
 };
@@ -99,6 +101,7 @@ struct GatheredOuterProducts {
   std::int64_t b_stride;
   T* c;
   std::int64_t c_stride;
+  static constexpr std::int64_t last_columns = 0;
   static constexpr bool accumulate = true;
   static constexpr const T* bias = nullptr;
 };

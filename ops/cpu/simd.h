@@ -71,10 +71,27 @@ inline Vector<T> load_first(const T* from, std::int64_t count) {
 #endif
 }
 
-/// Stores the first `count` elements alone.
+/// Stores the first `count` elements alone, fewer than a vector has.
 template <class T>
 inline void store_first(T* to, Vector<T> value, std::int64_t count) {
+#if defined(__AVX512F__)
+  const auto mask = static_cast<__mmask16>((1u << count) - 1);
+  if constexpr (sizeof(T) == sizeof(float)) {
+    _mm512_mask_storeu_ps(to, mask, value);
+  } else {
+    _mm512_mask_storeu_pd(to, static_cast<__mmask8>(mask), value);
+  }
+#elif defined(__AVX2__) && defined(__FMA__)
+  if constexpr (sizeof(T) == sizeof(float)) {
+    const Vector<std::int32_t> lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    _mm256_maskstore_ps(to, reinterpret_cast<__m256i>(lane < static_cast<std::int32_t>(count)), value);
+  } else {
+    const Vector<std::int64_t> lane = {0, 1, 2, 3};
+    _mm256_maskstore_pd(to, reinterpret_cast<__m256i>(lane < count), value);
+  }
+#else
   std::memcpy(to, &value, static_cast<std::size_t>(count) * sizeof(T));
+#endif
 }
 
 /// Integers as wide as T.

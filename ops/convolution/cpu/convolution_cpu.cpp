@@ -171,7 +171,7 @@ void compute_phase(const Plan& plan, const Phase& phase, const Item& item, std::
                    std::byte* workspace) {
   for (std::int64_t begin = 0; begin < item.columns; begin += product_columns<T>) {
     const std::int64_t column = item.column + begin, in_group = group * plan.packed.columns() + column;
-    const std::int64_t width = plan.packed.vectors(column) * simd::lanes<T>;
+    const std::int64_t width = plan.packed.vectors(column) * simd::lanes<T>, rest = plan.direction.rows - column;
     const WeightBlock<A> block = weight_block<T>(plan, phase, group, column, weight, workspace);
     for (const Chunk& chunk : phase.taps.chunks) {
       Rectifier<T> last;
@@ -188,6 +188,7 @@ void compute_phase(const Plan& plan, const Phase& phase, const Item& item, std::
                                      .vectors = plan.packed.vectors(column),
                                      .c = results + begin,
                                      .c_stride = stride,
+                                     .last_columns = plan.through_buffer || rest >= width ? 0 : rest % simd::lanes<T>,
                                      .c_places = positions.places,
                                      .accumulate = chunk.begin > 0,
                                      .bias = bias == nullptr ? nullptr : bias + in_group,
@@ -246,7 +247,7 @@ bool convolves_in_bfloat(const Direction& d, Layout source) {
 
 bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size) {
   const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(size_of_sums(element_size));
-  return !is_depthwise(d.geometry) && d.rows % lanes == 0 && ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
+  return !is_depthwise(d.geometry) && (!in_bfloat(element_size) || d.rows % lanes == 0) && ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
 }
 
 const char* convolve_schedule(const Direction& d, std::size_t element_size) {

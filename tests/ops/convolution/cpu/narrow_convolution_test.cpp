@@ -32,6 +32,11 @@ TEST_P(NarrowConvolution, HasTheSameBitsInAnyLayoutAndBatch) {
   const auto convolved = [&](const Tensor& some) { return ops::run(name, {some, kernels}, options)[0]; };
   const Tensor together = convolved(images);
   EXPECT_TRUE(same_bits(convolved(images.contiguous(Layout::channels_last)).contiguous(), together));
+  const std::string backwards = ops::convolution_name("conv", image.rank() - 2, "_data_gradient");
+  const auto gradient = [&](const Tensor& some) {
+    return ops::run(backwards, {some, kernels}, ops::DataGradientOptions{options, ops::image_of(image)})[0];
+  };
+  EXPECT_TRUE(same_bits(gradient(together.contiguous(Layout::channels_last)).contiguous(), gradient(together)));
   const Tensor one = convolved(images.slice(0, 1, 2).contiguous());
   EXPECT_TRUE(same_bits(one, together.slice(0, 1, 2).contiguous()));
 }
