@@ -9,6 +9,8 @@
 #include <cstring>
 
 #include "frit/core/random.h"
+#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit {
