@@ -60,8 +60,8 @@ struct OrderedOperand {
   }
 };
 
-/// The width of rows in which the elements of all operands lie side by side, of some in a larger tensor or the same in every row; 0 if there
-/// are no such rows.
+/// The width of rows in which the elements of all operands lie side by side, of some in a larger tensor or the same in every row; 0 if
+/// there are no such rows.
 std::int64_t common_width(std::span<const std::optional<OrderedOperand>> sources) {
   std::int64_t width = 0;
   for (const auto& source : sources) {

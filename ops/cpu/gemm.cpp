@@ -70,13 +70,13 @@ struct Plan {
   /// Whether a b that does not come packed has columns side by side and one row to be multiplied with: the two are brought together at
   /// once.
   bool multiplies_row() const { return shape.rows == 1 && shape.a_depth_stride == 1 && shape.b_column_stride != 1; }
-  /// The product with copies of a's rows in their place that all items share, and the bytes of these; 0: each copies what it reads, or none
-  /// does.
+  /// The product with copies of a's rows in their place, which all items share.
   GemmShape with_shared_rows(std::size_t element_size) const {
     GemmShape shared = shape;
     shared.a_row_stride = packed_stride(shape.depth, element_size);
     return shared;
   }
+  /// Of these copies; 0 if each item copies what it reads, or reads a as it lies.
   std::size_t shared_bytes(std::size_t element_size) const {
     if (!copies_a || by_columns || batch > 1 || columns.count == 1) return 0;
     const std::size_t bytes = static_cast<std::size_t>(shape.rows * packed_stride(shape.depth, element_size)) * element_size;
