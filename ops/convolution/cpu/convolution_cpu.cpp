@@ -246,9 +246,8 @@ bool convolves_in_bfloat(const Direction& d, Layout source) {
 }
 
 bool adds_in_registers(const Direction& d, Layout output, std::size_t element_size) {
-  const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(size_of_sums(element_size));
-  const bool by_way_of_buffer = in_bfloat(element_size) && d.rows % lanes != 0;
-  return !is_depthwise(d.geometry) && !by_way_of_buffer && ImageStrides(output, d.geometry.groups * d.rows, d.output).channels_last();
+  if (!in_bfloat(element_size) && has_small_groups(d, element_size)) return false;
+  return writes_to_output(d, ImageStrides(output, d.geometry.groups * d.rows, d.output), element_size);
 }
 
 const char* convolve_schedule(const Direction& d, std::size_t element_size) {

@@ -53,7 +53,7 @@ ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layou
         });
     depths += phases.back().taps.depth;
   });
-  through_buffer = !output.channels_last() || (bfloat && packed.columns() != d.rows);
+  through_buffer = !writes_to_output(d, output, element_size);
   spread = !through_buffer && (d.output != d.grid || phases.size() > 1);
   const Box largest = boxes.largest();
   const std::size_t sum_size = size_of_sums(element_size);

@@ -12,6 +12,11 @@ namespace frit::ops {
 /// bfloat16 is summed in float32.
 inline std::size_t size_of_sums(std::size_t element_size) { return std::max(element_size, sizeof(float)); }
 inline bool in_bfloat(std::size_t element_size) { return element_size == sizeof(BFloat16); }
+/// Whether sums are written where they lie in the output as they leave the registers: from bfloat16 only whole vectors are.
+inline bool writes_to_output(const Direction& d, const ImageStrides& output, std::size_t element_size) {
+  const std::int64_t lanes = simd::vector_bytes / static_cast<std::int64_t>(size_of_sums(element_size));
+  return output.channels_last() && (!in_bfloat(element_size) || d.rows % lanes == 0);
+}
 
 /// How the work of sums over runs of taps is cut; a function of the sizes and layouts alone.
 struct ConvolutionPlan {

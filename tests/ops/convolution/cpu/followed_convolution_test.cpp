@@ -80,6 +80,9 @@ INSTANTIATE_TEST_SUITE_P(All, FollowedConvolution,
                                          Case{{1, 3, 17, 30}, {16, 3, 3, 3}, {.padding = {1}}},
                                          Case{{1, 32, 17, 19}, {48, 32, 3, 3}, {.padding = {1}}},
                                          Case{{1, 32, 6, 6}, {32, 16, 3, 3}, {.padding = {1}, .groups = 2}},
+                                         Case{{1, 32, 9, 11}, {32, 4, 3, 3}, {.padding = {1}, .groups = 8}},
+                                         Case{{1, 8, 9, 13}, {16, 1, 3, 3}, {.padding = {1}, .groups = 8}},
+                                         Case{{1, 6, 9, 9}, {9, 2, 3, 3}, {.padding = {1}, .groups = 3}},
                                          Case{{2, 37, 9, 13}, {37, 1, 3, 3}, {.padding = {1}, .groups = 37}},
                                          Case{{1, 5, 9, 13}, {5, 1, 5, 5}, {.stride = {2}, .padding = {2}, .groups = 5}}));
 
