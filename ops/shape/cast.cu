@@ -32,8 +32,10 @@ struct CastTable : TensorTable<2> {
   }
 };
 
-/// A block a chunk of a tensor, of which a thread takes `width` neighbouring elements at a time, or one of the result where the input lies
-/// in another order. Reads and writes each element once. Deterministic.
+constexpr std::uint32_t transposed_at_once = 9;  // taps of a kernel, mostly
+
+/// A block a chunk of a tensor, of which a thread takes `width` neighbouring elements at a time, or a row or column of a block where the
+/// input lies in another order. Reads and writes each element once. Deterministic.
 template <int width, class To, class From>
 __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __grid_constant__ CastTable table) {
   const auto chunk = table.chunk(blockIdx.x);
@@ -41,9 +43,26 @@ __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __gri
   const From* const from = static_cast<const From*>(table.memory[1][chunk.tensor]);
   const std::uint32_t rows = table.rows[chunk.tensor], columns = table.columns[chunk.tensor];
   if (rows > 1) {
-    for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += blockDim.x) {
-      const auto element = static_cast<std::uint32_t>(i), place = element % (rows * columns);
-      to[i] = convert<To>(from[element - place + place % columns * rows + place / columns]);
+    // A thread has one place along the longer side of a block, and moves all elements there: as many reads are under way at a time.
+    const bool few_rows = rows < columns;
+    const std::uint32_t few = few_rows ? rows : columns, many = few_rows ? columns : rows;
+    const auto item_of = [few](std::int64_t element) { return static_cast<std::uint32_t>((element + few - 1) / few); };
+    for (std::uint32_t item = item_of(chunk.begin) + threadIdx.x; item < item_of(chunk.end); item += blockDim.x) {
+      const std::uint32_t place = item % many, block = (item - place) * few;
+      To* const to_first = to + block + (few_rows ? place : place * few);
+      const From* const from_first = from + block + (few_rows ? place * few : place);
+      const std::uint32_t to_step = few_rows ? many : 1, from_step = few_rows ? 1 : many;
+      for (std::uint32_t first = 0; first < few; first += transposed_at_once) {
+        From elements[transposed_at_once];
+#pragma unroll
+        for (std::uint32_t k = 0; k < transposed_at_once; ++k) {
+          if (first + k < few) elements[k] = from_first[(first + k) * from_step];
+        }
+#pragma unroll
+        for (std::uint32_t k = 0; k < transposed_at_once; ++k) {
+          if (first + k < few) to_first[(first + k) * to_step] = convert<To>(elements[k]);
+        }
+      }
     }
     return;
   }

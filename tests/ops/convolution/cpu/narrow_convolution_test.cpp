@@ -2,7 +2,6 @@
 
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/convolution/convolution_rules.h"
-#include "ops/chain/chain_checks.h"
 #include "ops/convolution/direct_convolution.h"
 #include "ops/linear/both_precisions.h"
 #include "ops/operator_checks.h"
