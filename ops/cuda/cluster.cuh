@@ -2,9 +2,7 @@
 
 #include <utility>
 
-#include "frit/core/cuda/device.h"
 #include "frit/core/cuda/launch.cuh"
-#include "frit/core/cuda/runtime.h"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/cluster_barrier.cuh"
 
@@ -12,15 +10,6 @@ namespace frit::cuda {
 
 // Thread-block clusters, of compute capability 9.0: blocks that run at the same time, can write into each other's shared memory, and whose
 // shared memory the copy engine fills. The device functions do nothing for older architectures, where no such kernel is ever launched.
-
-/// Blocks of a device that may share the rows of columns: those of a cluster, where there are clusters and room for several. Without any
-/// device, those of the kind that frit is made for.
-inline int most_sharing_blocks(const Device& device) {
-  constexpr int enough_multiprocessors = 64;
-  if (device_count() == 0) return most_cluster_blocks;
-  const DeviceProperties& found = properties(device.index);
-  return found.capability >= 90 && found.multiprocessors >= enough_multiprocessors ? most_cluster_blocks : 1;
-}
 
 namespace detail {
 

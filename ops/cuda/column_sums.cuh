@@ -3,7 +3,6 @@
 #include <optional>
 #include <span>
 
-#include "frit/ops/cuda/cluster.cuh"
 #include "frit/ops/cuda/column_terms.cuh"
 #include "frit/ops/cuda/reduce_plan.cuh"
 
@@ -63,33 +62,6 @@ inline ColumnSplit split_sums(const Columns& g, int width, std::size_t element_s
   return ColumnSplit(g, width);
 }
 
-/// The split of sums that a cluster of at most `most_cluster` blocks makes of the same columns, so that one launch does it all; none where
-/// a thread would have more rows than a second launch takes time for, or where so much is read that whole rows are read faster.
-inline std::optional<ColumnSplit> split_in_clusters(const Columns& g, int width, std::size_t element_size, int most_cluster) {
-  constexpr std::int64_t enough_blocks = 132, most_thread_rows = 16, most_bytes = 8 << 20, sector = 32;
-  const auto bytes = static_cast<std::int64_t>(element_size);
-  const bool few = g.matrices * g.rows * g.columns * bytes <= most_bytes;
-  if (most_cluster == 1 || !few || split_sums(g, width, element_size).chunks == 1) return std::nullopt;
-  const std::int64_t sector_lanes = std::max<std::int64_t>(1, sector / (width * bytes)),
-                     vectors = std::max<std::int64_t>(1, g.columns / width);
-  std::int64_t lanes = std::max<std::int64_t>(1, ColumnSplit::most_cluster_columns / width);
-  while (lanes > sector_lanes && (vectors + lanes - 1) / lanes * g.matrices * most_cluster < enough_blocks) lanes /= 2;
-  if (g.rows > most_thread_rows * most_cluster * (ColumnSplit::threads / lanes)) return std::nullopt;
-  ColumnSplit split(g, width, /*blocks_at_a_time=*/1, lanes);
-  split.share_rows(most_cluster);
-  return split;
-}
-
-/// A cluster for some columns of a matrix. Deterministic.
-template <class Terms>
-__global__ void __launch_bounds__(ColumnSplit::threads, 3) sum_columns_in_clusters(Terms terms, ColumnSplit split) {
-  const ColumnIterator it(split);
-  const ColumnTotal<Terms> found(terms, it, split);
-  const double total = total_of_cluster(found, split);
-  if (found.valid && it.chunk == 0) terms.finish(it.matrix * split.columns + found.column, total);
-  leave_cluster(split);
-}
-
 /// Makes results of the sums of chunks.
 template <class Terms>
 void finish_sums(const double* partial, const Terms& terms, const ColumnSplit& split, cudaStream_t stream) {
@@ -104,18 +76,11 @@ inline double* partial_sums(const ColumnSplit& split, std::span<std::byte> scrat
   return split.chunks == 1 ? nullptr : reinterpret_cast<double*>(scratch.data());
 }
 
-/// In clusters of at most `most_cluster` blocks.
 template <class T>
-void sum_columns_of(T* y, const T* x, const Columns& g, std::int64_t divisor, int most_cluster, std::span<std::byte> scratch,
-                    cudaStream_t stream) {
+void sum_columns_of(T* y, const T* x, const Columns& g, std::int64_t divisor, std::span<std::byte> scratch, cudaStream_t stream) {
   dispatch_column_width<T>(g, [&]<int width>() {
-    const DividedColumnSums<T, width> terms{y, x, static_cast<double>(divisor), cuda::aligned_for_vectors(x)};
-    if (const auto shared = split_in_clusters(g, width, sizeof(T), most_cluster)) {
-      const void* const arguments[] = {&terms, &*shared};
-      return cuda::launch_clusters(reinterpret_cast<const void*>(sum_columns_in_clusters<DividedColumnSums<T, width>>), shared->shape(),
-                                   shared->cluster, stream, arguments);
-    }
     const ColumnSplit split = split_sums(g, width, sizeof(T));
+    const DividedColumnSums<T, width> terms{y, x, static_cast<double>(divisor), cuda::aligned_for_vectors(x)};
     double* const partial = partial_sums(split, scratch);
     FRIT_CHECK(partial == nullptr || scratch.size() >= static_cast<std::size_t>(split.sums()) * sizeof(double));
     launch_columns(partial, terms, split, stream);

@@ -4,7 +4,8 @@
 #include <numeric>
 #include <optional>
 
-#include "frit/ops/cuda/cluster.cuh"
+#include "frit/core/cuda/device.h"
+#include "frit/core/cuda/runtime.h"
 #include "frit/ops/norm/columns.cuh"
 #include "frit/ops/norm/norm_core.h"
 
@@ -38,6 +39,15 @@ inline std::int64_t most_column_sums(const ColumnGeometry& g) {
   std::int64_t sums = g.most_sums();
   for (int width = 2; width <= 8; width *= 2) sums = std::max(sums, with_merged_rows(g, width).most_sums());
   return sums;
+}
+
+/// Blocks of a device that may share the rows of columns: those of a cluster, where there are clusters and room for several. Without any
+/// device, those of the kind that frit is made for.
+inline int most_sharing_blocks(const Device& device) {
+  constexpr int enough_multiprocessors = 64;
+  if (cuda::device_count() == 0) return cuda::most_cluster_blocks;
+  const cuda::DeviceProperties& properties = cuda::properties(device.index);
+  return properties.capability >= 90 && properties.multiprocessors >= enough_multiprocessors ? cuda::most_cluster_blocks : 1;
 }
 
 /// What one launch reads, and when two take less time: nanoseconds for a thread's row in its passes, and for the second launch, with what

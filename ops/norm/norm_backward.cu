@@ -268,7 +268,7 @@ struct Backward {
 
   /// For all but the sums over samples in one launch, if there are few elements.
   std::optional<ColumnSplit> whole_split() const {
-    return whole_slices(*plan.columns, width(*plan.columns), sizeof(T), gradients_at_once, cuda::most_sharing_blocks(call.inputs[1].device()));
+    return whole_slices(*plan.columns, width(*plan.columns), sizeof(T), gradients_at_once, most_sharing_blocks(call.inputs[1].device()));
   }
   std::optional<ColumnSplit> split_of_whole_columns() const {
     if (!plan.columns || input_gradient == nullptr || g.slice_elements() == 0 || is_wide()) return std::nullopt;

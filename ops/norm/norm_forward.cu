@@ -215,7 +215,7 @@ ForwardWay way_of(const ForwardPlan& plan, const Device& device) {
   if (!plan.columns) return ForwardWay::parts;
   ForwardWay way = ForwardWay::columns;
   dispatch_column_width<T>(*plan.columns, [&]<int width>() {
-    const auto split = whole_slices(*plan.columns, width, sizeof(T), statistics_at_once, cuda::most_sharing_blocks(device));
+    const auto split = whole_slices(*plan.columns, width, sizeof(T), statistics_at_once, most_sharing_blocks(device));
     if (split) way = split->cluster > 1 ? ForwardWay::clusters : ForwardWay::whole_columns;
   });
   return way;
@@ -291,7 +291,7 @@ struct Forward {
   void run_whole_columns(const ForwardPlan& plan) const {
     const ColumnGeometry& columns = *plan.columns;
     dispatch_column_width<T>(columns, [&]<int width>() {
-      const int most_cluster = cuda::most_sharing_blocks(call.inputs[0].device());
+      const int most_cluster = most_sharing_blocks(call.inputs[0].device());
       const ColumnSplit split = whole_slices(columns, width, sizeof(T), statistics_at_once, most_cluster).value();
       const WholeColumnMoments<T, width> moments{input, columns, aligned(width).data};
       const void* const arguments[] = {&output, &rule, &moments, &split};

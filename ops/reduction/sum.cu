@@ -29,21 +29,10 @@ std::optional<Columns> columns_of(const KernelContext& call) {
   return is_floating(call.inputs[0].dtype()) ? columns_of(lines_of(call)) : std::nullopt;
 }
 
-int most_cluster(const KernelContext& call) { return cuda::most_sharing_blocks(call.inputs[0].device()); }
-
-const char* describe_columns(const KernelContext& call, const Columns& columns) {
-  bool shared = false;
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    dispatch_column_width<T>(columns,
-                             [&]<int width>() { shared = split_in_clusters(columns, width, sizeof(T), most_cluster(call)).has_value(); });
-  });
-  return shared ? "sums of columns, shared by clusters" : "sums of columns";
-}
-
 void sum_columns(const KernelContext& call, const Columns& columns, bool divide_by_count) {
   const std::int64_t divisor = divide_by_count ? lines_of(call).count() : 1;
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    sum_columns_of(call.outputs[0].data<T>(), call.inputs[0].data<T>(), columns, divisor, most_cluster(call), call.scratch, call.stream);
+    sum_columns_of(call.outputs[0].data<T>(), call.inputs[0].data<T>(), columns, divisor, call.scratch, call.stream);
   });
 }
 
@@ -61,10 +50,7 @@ Kernel kernel(bool divide_by_count) {
     const auto columns = columns_of(call);
     columns ? sum_columns(call, *columns, divide_by_count) : of_lines.run(call);
   };
-  kernel.describe = [=](const KernelContext& call) {
-    const auto columns = columns_of(call);
-    return columns ? describe_columns(call, *columns) : of_lines.describe(call);
-  };
+  kernel.describe = [=](const KernelContext& call) { return columns_of(call) ? "sums of columns" : of_lines.describe(call); };
   return kernel;
 }
 

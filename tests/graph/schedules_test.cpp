@@ -77,8 +77,6 @@ TEST(Schedules, OfReductionsSayHowLinesAreRead) {
   }
   EXPECT_EQ(of_sum({2048, 1000}, {1}), "streamed in runs");
   EXPECT_EQ(of_sum({1000, 64}, {0}), "sums of columns");
-  EXPECT_EQ(of_sum({4096, 256}, {0}), "sums of columns, shared by clusters");
-  EXPECT_EQ(of_sum({262144, 64}, {0}), "sums of columns");
   const ops::ReductionAttributes channels{{1}, true};
   EXPECT_EQ(schedule_of("mean", {{DType::f16, {8, 128, 64, 64}}}, channels, Layout::channels_last), "streamed in runs");
 }
