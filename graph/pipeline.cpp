@@ -37,8 +37,7 @@ std::vector<Pass> cleanup_passes() {
       {"virtual expansions", read_through_expansions},
       {"pointwise results", [](const Graph& graph) { return spell_pointwise_results(graph, /*for_chains=*/!on_cpu); }},
       {"chains", [](const Graph& graph) { return grow_chains(graph, device); }},
-      // A CPU reads a value faster than it computes an activation.
-      {"joining", [](const Graph& graph) { return join_elementwise(graph, /*rematerializes=*/!on_cpu); }},
+      {"joining", [](const Graph& graph) { return join_elementwise(graph, device); }},
   };
 }
 

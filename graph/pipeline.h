@@ -72,8 +72,9 @@ Graph lower_precision(const Graph& graph, DType half);
 Graph grow_chains(const Graph& graph, DeviceKind device = DeviceKind::cuda);
 
 /// Makes one operation of connected elementwise ones, by an operator's `join` rule, so that what lies between them is neither written nor
-/// read.
-Graph join_elementwise(const Graph& graph);
+/// read; on a GPU, values are computed again where that moves fewer bytes, and reductions are computed with what they read, by an
+/// operator's `join_reduced` rule.
+Graph join_elementwise(const Graph& graph, DeviceKind device = DeviceKind::cuda);
 
 /// For inference: each operator becomes what its `at_inference` rule says, and a batch norm part of the convolution before it; what only
 /// training needed is gone.

@@ -40,24 +40,35 @@ class Absorber {
     for (std::size_t i = 0; i < outputs.size(); ++i) rewriter_.map(node.outputs[i], outputs[i]);
   }
 
-  /// Takes over what the inputs' producers do, if nothing else reads that; permutations, though numbers scale the elements after them.
+  /// Takes over what the inputs' producers do, one before the other, if nothing else reads that or it moves nothing; permutations, though
+  /// numbers scale the elements after them.
   void absorb_producers(const Node& node, AbsorbingCall& call) const {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      Operand operand{node.inputs[i]};
-      while (const std::optional<std::size_t> scaled = scaled_input(operand.value)) {
-        operand.scalings.push_back(&graph_.producer(operand.value));
-        operand.value = operand.scalings.back()->inputs[*scaled];
+      while (call.inputs[i].scalings.empty() && absorb_producer(node, i, call)) {
       }
-      const Node& beyond = graph_.producer(operand.value);
-      if (beyond.kind != NodeKind::operation || !beyond.op->permutation) operand = {node.inputs[i]};
-      const Node& producer = graph_.producer(operand.value);
-      if (producer.kind != NodeKind::operation || producer.outputs.size() != 1 || uses_[index(operand.value)] != 1) continue;
-      const auto attributes = node.op->absorb({producer.op, producer.attributes}, i, call.attributes);
-      if (!attributes) continue;
-      AbsorbingCall absorbing{call.inputs, *attributes};
-      absorbing.inputs[i] = {producer.inputs[0], operand.scalings};
-      if (fits(node, absorbing)) call = std::move(absorbing);
     }
+  }
+
+  bool absorb_producer(const Node& node, std::size_t i, AbsorbingCall& call) const {
+    const int read = call.inputs[i].value;
+    Operand operand{read};
+    while (const std::optional<std::size_t> scaled = scaled_input(operand.value)) {
+      operand.scalings.push_back(&graph_.producer(operand.value));
+      operand.value = operand.scalings.back()->inputs[*scaled];
+    }
+    const Node& beyond = graph_.producer(operand.value);
+    if (beyond.kind != NodeKind::operation || !beyond.op->permutation) operand = {read};
+    const Node& producer = graph_.producer(operand.value);
+    if (producer.kind != NodeKind::operation || producer.outputs.size() != 1) return false;
+    if (uses_[index(operand.value)] != 1 && !producer.op->view) return false;
+    const TensorType& type = graph_.type(producer.inputs[0]);
+    const auto attributes = node.op->absorb({producer.op, producer.attributes}, type, i, call.attributes);
+    if (!attributes) return false;
+    AbsorbingCall absorbing{call.inputs, *attributes};
+    absorbing.inputs[i] = {producer.inputs[0], operand.scalings};
+    if (!fits(node, absorbing)) return false;
+    call = std::move(absorbing);
+    return true;
   }
 
   /// Reads what casts from and to halves read, where the operator can do without them.

@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "frit/ops/operator/elementwise_program.h"
 
 namespace frit::graph {
 namespace {
@@ -77,12 +76,15 @@ std::vector<int> Groups::readers_of(int id) const {
   return result;
 }
 
-bool Groups::leaves(int id) const { return is_read_outside(of(graph_.producer_index(id)), id); }
+bool Groups::leaves(int id, const std::vector<int>& but) const { return is_read_outside(of(graph_.producer_index(id)), id, but); }
 
-bool Groups::is_read_outside(const Group& group, int id) const {
+bool Groups::is_read_outside(const Group& group, int id, const std::vector<int>& but) const {
   const std::vector<int> readers = readers_of(id);
   const int producer = graph_.producer_index(id);
-  const auto reads = [&](int reader) { return !contains(group.members, reader) && !contains(of(reader).recomputed, producer); };
+  const auto reads = [&](int reader) {
+    const bool counts = std::find(but.begin(), but.end(), reader) == but.end();
+    return counts && !contains(group.members, reader) && !contains(of(reader).recomputed, producer);
+  };
   return is_output_[index(id)] || std::any_of(readers.begin(), readers.end(), reads);
 }
 
@@ -184,6 +186,7 @@ Groups::Joined Groups::program_of(const Group& group) const {
   }
   for (const int id : joined.outputs) program.outputs.push_back(numbers.at(id));
   joined.attributes = op_.join(program, types);
+  joined.program = std::move(program);
   return joined;
 }
 

@@ -4,6 +4,7 @@
 
 #include "frit/graph/graph.h"
 #include "frit/graph/index.h"
+#include "frit/ops/operator/elementwise_program.h"
 
 namespace frit::graph {
 
@@ -17,6 +18,7 @@ class Groups {
   /// What computes a group.
   struct Joined {
     std::vector<int> inputs, outputs;  ///< value ids
+    ops::ElementwiseProgram program;
     std::optional<ops::Attributes> attributes;
   };
 
@@ -33,8 +35,8 @@ class Groups {
   const std::vector<int>& before(int n) const { return needs_[index(n)]; }
   /// The nodes that read the value.
   std::vector<int> readers_of(int id) const;
-  /// Whether a group other than the producer's gets the value from it.
-  bool leaves(int id) const;
+  /// Whether a group other than the producer's, or than these nodes, gets the value from it.
+  bool leaves(int id, const std::vector<int>& but = {}) const;
   bool is_output(int id) const { return is_output_[index(id)]; }
 
   /// Makes one group of the two nodes' if its operator takes them, and the rest of the graph can run before or after it.
@@ -49,7 +51,7 @@ class Groups {
  private:
   static Group with(Group group, const std::vector<int>& recomputed);
   Joined program_of(const Group& group) const;
-  bool is_read_outside(const Group& group, int id) const;
+  bool is_read_outside(const Group& group, int id, const std::vector<int>& but = {}) const;
   void put_after(int first, int second);
   std::vector<int> updated(int n) const;
   std::vector<int> updates_of(int n) const;
@@ -67,9 +69,6 @@ class Groups {
   int searches_ = 0;
   std::vector<bool> is_output_;  // by value id
 };
-
-/// The pass, with rematerialization or without.
-Graph join_elementwise(const Graph& graph, bool rematerializes);
 
 /// Values are computed again in groups that read them where fewer bytes are read and written then, and no more are kept.
 void rematerialize(Groups& groups);

@@ -1,18 +1,30 @@
+#include <algorithm>
+
+#include "frit/graph/index.h"
 #include "frit/graph/passes/groups.h"
 #include "frit/graph/pipeline.h"
 #include "frit/graph/rewriter.h"
+#include "frit/ops/operator/reduced_program.h"
 
 // Operations that hand elements to each other, or read the same ones, become groups, each of which one operator computes. A group's results
 // have one shape, so that nothing is computed for more elements than before; it is grown as long as that operator takes its program and
-// the rest of the graph can still run before or after it.
+// the rest of the graph can still run before or after it. On a GPU, reductions of its results are then computed with it, if an operator
+// does that: a result that nothing else reads is never written.
 
 namespace frit::graph {
 namespace {
 
 class Joiner {
  public:
-  Joiner(const Graph& graph, const ops::Operator& op)
-      : graph_(graph), op_(op), groups_(graph, op), done_(graph.nodes().size(), false), rewriter_(graph) {}
+  /// `reducing`: compute groups with reductions of their results.
+  Joiner(const Graph& graph, const ops::Operator& op, std::vector<const ops::Operator*> reducing)
+      : graph_(graph),
+        op_(op),
+        reducing_(std::move(reducing)),
+        groups_(graph, op),
+        done_(graph.nodes().size(), false),
+        reduced_(graph.nodes().size(), false),
+        rewriter_(graph) {}
 
   Graph run(bool rematerializes) {
     for (int n = 0; n < size(); ++n) {
@@ -51,30 +63,80 @@ class Joiner {
         if (!groups_.same(first, member)) emit(first);
       }
     }
-    if (members.size() == 1 && groups_.of(n).recomputed.empty()) return rewriter_.copy(groups_.node(n));
+    if (reduced_[static_cast<std::size_t>(n)]) return;
+    const bool alone = members.size() == 1 && groups_.of(n).recomputed.empty();
+    if (alone && (reducing_.empty() || !groups_.joinable(n))) return rewriter_.copy(groups_.node(n));
     const Groups::Joined joined = groups_.program_of(n);
-    if (joined.outputs.empty()) return;  // all that read it compute it again
+    if (joined.outputs.empty() && !alone) return;  // all that read it compute it again
+    const auto computes = [&](const ops::Operator* reducing) { return emit_with_reductions(joined, *reducing); };
+    if (std::any_of(reducing_.begin(), reducing_.end(), computes)) return;
+    if (alone) return rewriter_.copy(groups_.node(n));
     const Values outputs = rewriter_.target().emit(op_, rewriter_(joined.inputs), *joined.attributes);
     for (std::size_t i = 0; i < outputs.size(); ++i) rewriter_.map(joined.outputs[i], outputs[i]);
   }
 
+  /// A group together with reductions of one kind, if there are any that the operator takes. These come then as early as the group does.
+  bool emit_with_reductions(const Groups::Joined& joined, const ops::Operator& reducing) {
+    const std::vector<TensorType> types = graph_.types(joined.inputs);
+    ops::ReducedProgram call;
+    std::vector<int> nodes, read;  // the reductions, and what they read
+    for (const int id : joined.outputs) {
+      for (const int reader : groups_.readers_of(id)) {
+        const Node& node = groups_.node(reader);
+        if (node.kind != NodeKind::operation || node.op->elementwise || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
+        ops::ReducedProgram one{joined.program, static_cast<std::int64_t>(joined.outputs.size()), {0}, {node.op, node.attributes}};
+        const bool fits = nodes.empty() ? reducing.join_reduced(one, types).has_value() : one.reduction.text() == call.reduction.text();
+        if (!fits) continue;
+        if (nodes.empty()) call.reduction = one.reduction;
+        nodes.push_back(reader);
+        read.push_back(id);
+      }
+    }
+    if (nodes.empty()) return false;
+    std::vector<int> outputs = joined.outputs;
+    const auto first_reduced = std::stable_partition(outputs.begin(), outputs.end(), [&](int id) { return groups_.leaves(id, nodes); });
+    call.stored = first_reduced - outputs.begin();
+    call.program = joined.program;
+    call.program.outputs.clear();
+    const auto place_in = [](const std::vector<int>& ids, int id) { return std::find(ids.begin(), ids.end(), id) - ids.begin(); };
+    for (const int id : outputs) {
+      call.program.outputs.push_back(joined.program.outputs[static_cast<std::size_t>(place_in(joined.outputs, id))]);
+    }
+    for (const int id : read) call.reduced.push_back(place_in(outputs, id));
+    const std::optional<ops::Attributes> attributes = reducing.join_reduced(call, types);
+    if (!attributes) return false;
+    const Values results = rewriter_.target().emit(reducing, rewriter_(joined.inputs), *attributes);
+    const auto stored = static_cast<std::size_t>(call.stored);
+    for (std::size_t i = 0; i < stored; ++i) rewriter_.map(outputs[i], results[i]);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      rewriter_.map(groups_.node(nodes[i]).outputs[0], results[stored + i]);
+      reduced_[index(nodes[i])] = true;
+    }
+    return true;
+  }
+
   const Graph& graph_;
   const ops::Operator& op_;
+  std::vector<const ops::Operator*> reducing_;
   Groups groups_;
-  std::vector<bool> done_;  // by the group's first member
+  std::vector<bool> done_;     // by the group's first member
+  std::vector<bool> reduced_;  // by node: a reduction that is computed with a group
   Rewriter rewriter_;
 };
 
 }  // namespace
 
-Graph join_elementwise(const Graph& graph, bool rematerializes) {
+Graph join_elementwise(const Graph& graph, DeviceKind device) {
+  const bool on_gpu = device != DeviceKind::cpu;  // a CPU reads a value faster than it computes an activation
+  std::vector<const ops::Operator*> reducing;
+  for (const ops::Operator* op : ops::registry().all()) {
+    if (op->join_reduced && on_gpu) reducing.push_back(op);
+  }
   Graph result = graph;
   for (const ops::Operator* op : ops::registry().all()) {
-    if (op->join) result = remove_dead_code(Joiner(result, *op).run(rematerializes));
+    if (op->join) result = remove_dead_code(Joiner(result, *op, reducing).run(/*rematerializes=*/on_gpu));
   }
   return result;
 }
-
-Graph join_elementwise(const Graph& graph) { return join_elementwise(graph, true); }
 
 }  // namespace frit::graph

@@ -36,10 +36,15 @@ bool takes_what_follows(const Graph& graph, const Node& node) {
 
 Graph spell_pointwise_results(const Graph& graph, bool for_chains) {
   const std::vector<int> reads = reads_to_join(graph, for_chains), uses = use_counts(graph);
+  const auto joins = [&](int id) { return reads[static_cast<std::size_t>(id)] > 0; };
   // A further result costs the operation no reading: only if nothing else reads it, is it not computed at all.
+  const auto alone = [&](int id) { return joins(id) && reads[static_cast<std::size_t>(id)] == uses[static_cast<std::size_t>(id)]; };
   const auto gains = [&](const Node& node, std::size_t k) {
-    const auto id = static_cast<std::size_t>(node.outputs[k]);
-    return reads[id] > 0 && (k == 0 || reads[id] == uses[id]);
+    if (k > 0) return alone(node.outputs[k]);
+    // One number of a whole image, a loss, is reduced where others read that image.
+    if (graph.type(node.outputs[0]).shape.rank() > 0) return joins(node.outputs[0]);
+    const bool image_is_read = std::any_of(node.inputs.begin(), node.inputs.end(), joins);
+    return for_chains && (image_is_read || std::any_of(node.outputs.begin() + 1, node.outputs.end(), alone));
   };
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
@@ -55,7 +60,7 @@ Graph spell_pointwise_results(const Graph& graph, bool for_chains) {
       rewriter.map(node.outputs[k], spelled[k]);
     }
   }
-  return remove_dead_code(rewriter.finish());
+  return share_common_subexpressions(remove_dead_code(rewriter.finish()));  // two results may be spelled with the same parts
 }
 
 }  // namespace frit::graph

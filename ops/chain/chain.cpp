@@ -20,17 +20,6 @@ void visit_program(FieldVisitor& v, const char* name, ElementwiseProgram& progra
   program = text == before ? std::move(attributes.program) : ElementwiseProgram::parse(text);
 }
 
-/// "batch_norm_backward {...}".
-std::string text_of(const OperatorCall& call) {
-  if (call.op == nullptr) return {};
-  return call.op->name + (call.attributes.text().empty() ? "" : ' ' + call.attributes.json());
-}
-OperatorCall parse_call(const std::string& text) {
-  const std::size_t space = std::min(text.find(' '), text.size());
-  const Operator& op = registry().find(text.substr(0, space));
-  return {&op, op.attributes_from_json(space < text.size() ? text.substr(space + 1) : "{}")};
-}
-
 std::vector<TensorType> infer(const InferContext& context) {
   ChainTypes types;
   const std::string problem = types.infer(context.as<ChainAttributes>().call, context.inputs);
@@ -50,14 +39,11 @@ bool is_reduction(const StagedCall& call, const ChainTypes& types) {
   return !call.centre.op->staged_output && !call.before.instructions.empty() && !rearranges;
 }
 
-/// Of a reduction, which no program follows: whether it leaves a number for each pixel, or for each channel or each of a sample. Threads
-/// read 8 channels at a time.
-bool reduces_one_kind(const Shape& image, const Shape& result) {
-  const std::int64_t n = image[0], c = image[1];
-  Shape pixels = image, kept_pixels = image, kept = Shape::filled(image.rank(), 1), kept_of_samples = kept;
-  pixels.erase(1), kept_pixels[1] = 1, kept[1] = kept_of_samples[1] = c, kept_of_samples[0] = n;
-  const Shape results[] = {pixels, kept_pixels, {c}, {n, c}, kept, kept_of_samples};
-  return c % 8 == 0 && std::find(std::begin(results), std::end(results), result) != std::end(results);
+/// Of a reduction, which no program follows: whether it leaves a number for each pixel. Threads read 8 channels at a time.
+bool reduces_channels(const Shape& image, const Shape& result) {
+  Shape pixels = image, kept = image;
+  pixels.erase(1), kept[1] = 1;
+  return image[1] % 8 == 0 && (result == pixels || result == kept);
 }
 
 std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorType> inputs) {
@@ -73,7 +59,7 @@ std::optional<Attributes> stage(const StagedCall& call, std::span<const TensorTy
            });
   };
   if (!parts.before.empty() && !all_lie_along(parts.before, types.given.shape, /*or_pixels=*/true)) return std::nullopt;
-  if (is_reduction(call, types) && !reduces_one_kind(types.given.shape, types.result.shape)) return std::nullopt;
+  if (is_reduction(call, types) && !reduces_channels(types.given.shape, types.result.shape)) return std::nullopt;
   if (!call.after.instructions.empty() && !all_lie_along(parts.after, types.result.shape, /*or_pixels=*/false)) return std::nullopt;
   return ChainAttributes{call};
 }
@@ -111,10 +97,10 @@ void ChainAttributes::fields(FieldVisitor& v) {
   std::int64_t input = call.input;
   v.field("input", input);
   call.input = static_cast<int>(input);
-  const std::string before = text_of(call.centre);
+  const std::string before = call.centre.text();
   std::string centre = before;
   v.field("centre", centre);
-  if (centre != before) call.centre = parse_call(centre);
+  if (centre != before) call.centre = OperatorCall::parse(centre);
   visit_program(v, "after", call.after);
 }
 

@@ -168,11 +168,6 @@ void add_images(std::vector<Sample>& result) {
     for (const char* const name : {"logsumexp", "sum", "mean"}) {
       add(scaled, name, ReductionAttributes{{1}, rank == 2}, {image, Shape(both), image});
     }
-    Dims pixels, all = {0};
-    for (int axis = 2; axis < image.rank(); ++axis) pixels.push_back(axis), all.push_back(axis);
-    for (const Dims& axes : {pixels, all}) {
-      for (const char* const name : {"sum", "mean"}) add(scaled, name, ReductionAttributes{axes, rank == 3}, {image, Shape(both), image});
-    }
     add("", "instance_norm", InstanceNormAttributes{}, {image, Shape{c}, Shape{c}, image}, residual_text);
     add("", "group_norm", GroupNormAttributes{.num_groups = 2}, {image, Shape(channels), image}, scaled);
     add("", "instance_norm_backward", InstanceNormAttributes{}, {image, image, statistics(n * c), statistics(n * c), Shape{c}, image},

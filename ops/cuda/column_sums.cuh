@@ -3,7 +3,7 @@
 #include <optional>
 #include <span>
 
-#include "frit/ops/cuda/column_terms.cuh"
+#include "frit/ops/cuda/columns.cuh"
 #include "frit/ops/cuda/reduce_plan.cuh"
 
 namespace frit::ops {
@@ -26,6 +26,41 @@ inline std::optional<Columns> columns_of(const Lines& lines, std::int64_t least_
   }
   return Columns{results / columns, rows, columns};
 }
+
+/// y = sum / divisor down the columns of x. A thread sums its rows in their own type; from there on sums are double.
+template <class T, int width_>
+struct DividedColumnSums {
+  using Computed = ops::Computed<T>;
+  using Total = double;
+  static constexpr int width = width_, values = 1;
+  static constexpr int rows_at_once = 8;
+
+  T* y;        // (matrices, columns)
+  const T* x;  // (matrices, rows, columns)
+  double divisor;
+  bool aligned;
+
+  struct Column {};
+  __device__ Column column(int, int) const { return {}; }
+  __device__ double base(int, int) const { return 0; }
+
+  __device__ void sum(Computed (&sums)[values][width], const Column (&)[width], ColumnIterator it, const ColumnSplit& split) const {
+    while (it.row < it.end) {
+      Rows<T, width, rows_at_once> rows;
+      rows.load(x, it, split, aligned);
+#pragma unroll
+      for (int i = 0; i < rows_at_once; ++i, it.row += it.step) {
+        if (it.row >= it.end) continue;
+#pragma unroll
+        for (int k = 0; k < width; ++k) sums[0][k] += rows(i, k);
+      }
+    }
+  }
+  __device__ double total(const Computed (&sums)[values], double, const ColumnIterator&, const ColumnSplit&) const {
+    return static_cast<double>(sums[0]);
+  }
+  __device__ void finish(std::int64_t place, double sum) const { y[place] = convert<T>(sum / divisor); }
+};
 
 inline constexpr int finish_columns = 16, finish_parts = 16;
 
@@ -62,10 +97,10 @@ inline ColumnSplit split_sums(const Columns& g, int width, std::size_t element_s
   return ColumnSplit(g, width);
 }
 
-/// Makes results of the sums of chunks.
+/// Makes results of the sums of chunks, `values` of each column.
 template <class Terms>
-void finish_sums(const double* partial, const Terms& terms, const ColumnSplit& split, cudaStream_t stream) {
-  const std::int64_t results = split.matrices * split.columns;
+void finish_sums(const double* partial, const Terms& terms, const ColumnSplit& split, cudaStream_t stream, int values = 1) {
+  const std::int64_t results = split.matrices * split.columns * values;
   cuda::launch(finish_column_sums<Terms>,
                {dim3(static_cast<unsigned>((results + finish_columns - 1) / finish_columns)), dim3(finish_columns * finish_parts)}, stream,
                partial, terms, static_cast<int>(split.chunks), results);

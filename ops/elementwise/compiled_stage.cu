@@ -30,28 +30,46 @@ class StageText {
   }
 
   std::string text() {
-    line("struct ", options_.name, " {");
-    line("  using Computed = ", wide_ ? "double" : "float", ";");
-    line("  const void* data[", std::max(1, program_.inputs), "];");
-    line("  std::int64_t channel_count;");
+    write_head(program_.inputs);
     for (int k = first_; k < program_.inputs; ++k) {
       if (is_beside(k)) reads_beside_ = true;
       if (is_kept(k) && is_vector(k)) ++kept_vectors_;
     }
     if (reads_beside_) line("  static constexpr bool reads_beside = true;");
-    write_part("Channels", "channels", true);
-    write_part("Words", "fetch", false);
+    write_operands();
     options_.result ? write_store() : write_values();
+    line("};");
+    return std::move(text_);
+  }
+
+  std::string text_of_sums(std::span<const Tensor> outputs, const Dims& summed) {
+    write_head(program_.inputs + static_cast<int>(outputs.size()));
+    line("  static constexpr int sums = ", summed.rank(), ";");
+    write_operands();
+    line("  template <int width>");
+    line("  __device__ void evaluate(const stages::Place& place, const Words<width>& words, const Channels<width>& channels, ",
+         "Computed (&totals)[sums][width]) const {");
+    write_computation();
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      if (outputs[k].defined()) write_stored(program_.outputs[k], outputs[k].dtype(), program_.inputs + static_cast<int>(k));
+    }
+    for (int s = 0; s < summed.rank(); ++s) {
+      const int value = program_.outputs[static_cast<std::size_t>(summed[s])];
+      line("    for (int k = 0; k < width; ++k) totals[", s, "][k] += v", value, "[k];");
+    }
+    line("  }");
     line("};");
     return std::move(text_);
   }
 
   int kept_vectors() const { return kept_vectors_; }
 
-  std::vector<std::uint64_t> argument(const Tensor* output) const {
+  /// `before` and `after`: tensors that stand there among the operands.
+  std::vector<std::uint64_t> argument(std::span<const Tensor> before, std::span<const Tensor> after = {}) const {
     std::vector<std::uint64_t> words;
-    if (output != nullptr) words.push_back(output->defined() ? word_of(*output) : 0);
-    for (const Tensor& operand : operands_) words.push_back(word_of(operand));
+    for (const std::span<const Tensor> tensors : {before, operands_, after}) {
+      for (const Tensor& tensor : tensors) words.push_back(tensor.defined() ? word_of(tensor) : 0);
+    }
     words.push_back(static_cast<std::uint64_t>(image_[1]));
     return words;
   }
@@ -60,6 +78,17 @@ class StageText {
   template <class... Parts>
   void line(const Parts&... parts) {
     text_ += concat(parts..., '\n');
+  }
+
+  void write_head(int tensors) {
+    line("struct ", options_.name, " {");
+    line("  using Computed = ", wide_ ? "double" : "float", ";");
+    line("  const void* data[", std::max(1, tensors), "];");
+    line("  std::int64_t channel_count;");
+  }
+  void write_operands() {
+    write_part("Channels", "channels", true);
+    write_part("Words", "fetch", false);
   }
 
   const Tensor& operand(int input) const { return operands_[static_cast<std::size_t>(input - first_)]; }
@@ -141,11 +170,16 @@ class StageText {
     line("    cuda::Vector<Computed, width> v0;");
     line("    for (int k = 0; k < width; ++k) v0[k] = static_cast<Computed>(elements[k]);");
     write_computation();
-    const char* const result = name_in_programs(*options_.result);
-    line("    cuda::Vector<", result, ", width> stored;");
-    line("    for (int k = 0; k < width; ++k) stored[k] = convert<", result, ">(v", program_.outputs.at(0), "[k]);");
-    line("    cuda::store_elements(static_cast<", result, "*>(const_cast<void*>(data[0])) + place.offset, stored, true);");
+    write_stored(program_.outputs.at(0), *options_.result, 0);
     line("  }");
+  }
+
+  /// A value, to the tensor that has this place among all.
+  void write_stored(int value, DType dtype, int place) {
+    const char* const result = name_in_programs(dtype);
+    line("    cuda::Vector<", result, ", width> r", value, ";");
+    line("    for (int k = 0; k < width; ++k) r", value, "[k] = convert<", result, ">(v", value, "[k]);");
+    line("    cuda::store_elements(static_cast<", result, "*>(const_cast<void*>(data[", place, "])) + place.offset, r", value, ", true);");
   }
 
   const ElementwiseProgram& program_;
@@ -169,7 +203,7 @@ CompiledStage stored(const Tensor& tensor, const char* type, const std::string& 
 CompiledStage compiled_source(const ElementwiseProgram& program, std::span<const Tensor> operands, const Shape& image,
                               const StageOptions& options) {
   StageText text(program, operands, image, options, 0);
-  CompiledStage stage{text.text(), text.argument(nullptr)};
+  CompiledStage stage{text.text(), text.argument({})};
   stage.kept_vectors = text.kept_vectors();
   return stage;
 }
@@ -177,9 +211,15 @@ CompiledStage compiled_source(const ElementwiseProgram& program, std::span<const
 CompiledStage compiled_sink(const ElementwiseProgram& program, std::span<const Tensor> operands, const Tensor& output, const Shape& image,
                             const StageOptions& options) {
   StageText text(program, operands, image, options, 1);
-  CompiledStage stage{text.text(), text.argument(&output)};
+  CompiledStage stage{text.text(), text.argument({&output, 1})};
   stage.kept_vectors = text.kept_vectors();
   return stage;
+}
+
+CompiledStage compiled_sums(const ElementwiseProgram& program, std::span<const Tensor> operands, std::span<const Tensor> outputs,
+                            const Dims& summed, const Shape& image, const StageOptions& options) {
+  StageText text(program, operands, image, options, 0);
+  return {text.text_of_sums(outputs, summed), text.argument({}, outputs)};
 }
 
 CompiledStage stored_source(const Tensor& input, const std::string& name) { return stored(input, "Stored", name, input.dtype()); }

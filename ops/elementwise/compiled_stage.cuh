@@ -34,6 +34,11 @@ CompiledStage compiled_source(const ElementwiseProgram& program, std::span<const
 /// undefined.
 CompiledStage compiled_sink(const ElementwiseProgram& program, std::span<const Tensor> operands, const Tensor& output, const Shape& image,
                             const StageOptions& options);
+/// Of a kernel that goes over images by itself and reads nothing else: the program's outputs, each written unless it is undefined, and the
+/// `summed` ones among them. The struct has the Computed, Channels and Words of a Source, and
+///   sums; evaluate<width>(place, words, channels, totals)   adds up in totals[sums][width] what is summed
+CompiledStage compiled_sums(const ElementwiseProgram& program, std::span<const Tensor> operands, std::span<const Tensor> outputs,
+                            const Dims& summed, const Shape& image, const StageOptions& options);
 /// The Source or Sink that a tensor is.
 CompiledStage stored_source(const Tensor& input, const std::string& name);
 CompiledStage stored_sink(const Tensor& output, DType dtype, const std::string& name);

@@ -102,7 +102,7 @@ Values matmul_gradient(const GradientContext& c) {
 }
 
 /// An exchange of b's last two axes. A transposed a is no tall matrix where b serves the whole batch.
-std::optional<Attributes> absorb(const OperatorCall& producer, std::size_t input, const Attributes& own) {
+std::optional<Attributes> absorb(const OperatorCall& producer, const TensorType&, std::size_t input, const Attributes& own) {
   if (input != 1 || !producer.op->permutation) return std::nullopt;
   Dims axes = producer.op->permutation(producer.attributes);
   std::swap(axes[axes.rank() - 2], axes[axes.rank() - 1]);

@@ -3,9 +3,12 @@
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
+#include "frit/ops/elementwise/unary.h"
 #include "frit/ops/loss/loss_functors.h"
 #include "frit/ops/loss/loss_reduction.h"
 #include "frit/ops/operator/operator.h"
+#include "frit/ops/reduction/elementwise_sums.h"
+#include "frit/ops/reduction/reduction.h"
 #include "frit/ops/reduction/sum_tile.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -114,12 +117,26 @@ Values gradient(const GradientContext& call) {
           call.wanted[1] ? scaled(by_target(Loss{}, p, t), dtypes[1]) : Value{}};
 }
 
-/// The gradient that comes with the loss need not be written where elementwise operators read it.
+// As the functors' values, where these are few operators.
+Value value(SquaredError, Value p, Value t) { return square(p - t); }
+Value value(AbsoluteError, Value p, Value t) { return abs(p - t); }
+Value value(LogisticCrossEntropy, Value, Value) { return {}; }
+
+/// The gradient that comes with the loss need not be written where elementwise operators read it, and neither need what they make of
+/// images be read again for the loss: it is a sum of sums over pixels.
 template <class Loss>
 Values pointwise(std::span<const Value> inputs, std::span<const Value>, const Attributes& attributes) {
   const Value p = inputs[0], t = inputs[1];
-  if (is_half(p.dtype())) return {};
-  return {Value{}, by_prediction(Loss{}, p, t) * share_of(attributes, p)};
+  const DType wide = is_half(p.dtype()) ? DType::f32 : p.dtype();
+  Values spelled(2);
+  if (!is_half(p.dtype())) spelled[1] = by_prediction(Loss{}, p, t) * share_of(attributes, p);
+  if (reduction_of(attributes) == Reduction::none || !is_summed_at_once(p.shape())) return spelled;
+  const Value values = value(Loss{}, cast(p, wide), cast(t, wide));
+  if (!values) return spelled;
+  Dims pixels{0};
+  for (int axis = 2; axis < p.rank(); ++axis) pixels.push_back(axis);
+  spelled[0] = cast(sum(sum(values, pixels), {}) * share_of(attributes, p), t.dtype());
+  return spelled;
 }
 
 std::vector<Sample> samples_with(Fill target) {

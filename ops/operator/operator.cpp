@@ -24,6 +24,17 @@ std::vector<bool> samples_of_input_0(const InferContext& call) {
   return result;
 }
 
+std::string OperatorCall::text() const {
+  if (op == nullptr) return {};
+  return op->name + (attributes.text().empty() ? "" : ' ' + attributes.json());
+}
+
+OperatorCall OperatorCall::parse(const std::string& text) {
+  const std::size_t space = std::min(text.find(' '), text.size());
+  const Operator& found = registry().find(text.substr(0, space));
+  return {&found, found.attributes_from_json(space < text.size() ? text.substr(space + 1) : "{}")};
+}
+
 std::vector<bool> samples_of_broadcast(const InferContext& call) {
   Shape shape = call.shape(0);
   for (const TensorType& type : call.inputs) shape = broadcast_shapes(shape, type.shape);

@@ -107,12 +107,18 @@ struct ChannelOrder {
 };
 
 struct Operator;
+struct ReducedProgram;
 struct StagedCall;
 
 /// An operator, and its attributes in a call.
 struct OperatorCall {
   const Operator* op;
   Attributes attributes;
+
+  /// "sum {"axes":[1],"keep_dims":false}"; empty without an operator.
+  std::string text() const;
+  /// From such a text. Throws ErrorKind::argument for an operator that does not exist, and as attributes do.
+  static OperatorCall parse(const std::string& text);
 };
 
 /// An input whose integers each name one of so many things: a class, a channel, a place in a plane. A call on the CPU refuses others; a
@@ -173,9 +179,10 @@ struct Operator {
   /// depend on times it takes the first that is likely to be.
   std::vector<Lowering> lowerings = {};
   bool is_gradient = false;  ///< its lowerings are tried once a graph has its gradient, those of other operators before
-  /// The attributes with which the operator takes over the work of the operation that gives an input, and reads that operation's input 0
-  /// instead.
-  std::function<std::optional<Attributes>(const OperatorCall& producer, std::size_t input, const Attributes& own)> absorb = {};
+  /// The attributes with which the operator takes over the work of the operation that gives an input, and reads that operation's input 0,
+  /// of type `read`, instead.
+  std::function<std::optional<Attributes>(const OperatorCall& producer, const TensorType& read, std::size_t input, const Attributes& own)>
+      absorb = {};
   /// Output 0 with so many finite numbers more at the end of each row, along the last axis; "none" where that cannot be.
   LongerRowsRule longer_rows = {};
   /// The call where the rows of input 0 have got so many finite numbers more: rows of output 0 get as many zeros, or, where it has no such
@@ -192,6 +199,8 @@ struct Operator {
   bool elementwise = false;
   /// The attributes with which this operator computes a program of elementwise operators on inputs of these types; none if it cannot.
   std::function<std::optional<Attributes>(const ElementwiseProgram& program, std::span<const TensorType> inputs)> join = {};
+  /// The attributes with which this operator computes such a program and reductions of its results; none if it had better not.
+  std::function<std::optional<Attributes>(const ReducedProgram& program, std::span<const TensorType> inputs)> join_reduced = {};
   /// Images that a program of elementwise operators may stand for, and whether one may follow output 0, in one operator with the call.
   std::vector<StagedInput> staged_inputs = {};
   bool staged_output = false;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 
 #include "frit/ops/elementwise/arithmetic.h"
@@ -91,18 +92,61 @@ std::optional<int> given(const Operator& producer, int read, const Shape& shape,
 }
 
 /// The sum of a sum, or the mean of a mean, is one over the axes of both. Axes as emit_reduction leaves them.
-auto absorb_same(const char* name) {
-  return [name](const OperatorCall& producer, std::size_t, const Attributes& own) -> std::optional<Attributes> {
-    if (producer.op->name != name) return std::nullopt;
-    const auto& first = producer.attributes.as<ReductionAttributes>();
-    const auto& second = own.as<ReductionAttributes>();
-    std::set<std::int64_t> axes(first.axes.begin(), first.axes.end());
-    for (std::int64_t axis : second.axes) {
-      for (const std::int64_t removed : first.axes) axis += !first.keep_dims && removed <= axis ? 1 : 0;
-      axes.insert(axis);
+std::optional<Attributes> over_both(const ReductionAttributes& first, const ReductionAttributes& second) {
+  std::set<std::int64_t> axes(first.axes.begin(), first.axes.end());
+  for (std::int64_t axis : second.axes) {
+    for (const std::int64_t removed : first.axes) axis += !first.keep_dims && removed <= axis ? 1 : 0;
+    axes.insert(axis);
+  }
+  if (first.axes.empty() || second.axes.empty() || *axes.begin() < 0) return std::nullopt;
+  return ReductionAttributes{Dims(std::vector(axes.begin(), axes.end())), second.keep_dims};
+}
+
+/// Where `axes` of a permuted tensor lie before that, if the others stay in order.
+std::optional<Dims> axes_before_permutation(const Dims& permutation, const Dims& axes) {
+  std::set<std::int64_t> before;
+  for (const std::int64_t axis : axes) before.insert(permutation[static_cast<int>(axis)]);
+  std::int64_t last = -1;
+  for (const std::int64_t axis : permutation) {
+    if (before.contains(axis)) continue;
+    if (axis < last) return std::nullopt;
+    last = axis;
+  }
+  return Dims(std::vector(before.begin(), before.end()));
+}
+
+/// Where `axes` of a tensor lie in another shape of the same elements in order; none if only a part of an axis there is meant.
+std::optional<Dims> axes_before_reshaping(const Shape& from, const Shape& to, const Dims& axes) {
+  Dims before;
+  for (int i = 0, j = 0; i < from.rank() || j < to.rank();) {
+    // The fewest axes of both with as many elements.
+    const int first_before = i, first = j;
+    std::int64_t elements_before = i < from.rank() ? from[i++] : 1, elements = j < to.rank() ? to[j++] : 1;
+    while (elements_before != elements) {
+      const bool shorter = elements_before < elements;
+      if (shorter ? i == from.rank() : j == to.rank()) return std::nullopt;
+      shorter ? elements_before *= from[i++] : elements *= to[j++];
     }
-    if (first.axes.empty() || second.axes.empty() || *axes.begin() < 0) return std::nullopt;
-    return ReductionAttributes{Dims(std::vector(axes.begin(), axes.end())), second.keep_dims};
+    const auto meant = std::count_if(axes.begin(), axes.end(), [&](std::int64_t axis) { return first <= axis && axis < j; });
+    if (meant != 0 && meant != j - first) return std::nullopt;
+    for (int axis = first_before; axis < i && meant != 0; ++axis) before.push_back(axis);
+  }
+  return before.empty() ? std::nullopt : std::optional(before);
+}
+
+/// The same of what is permuted or reshaped, and another of itself.
+auto absorb_as(const char* name) {
+  return [name](const OperatorCall& producer, const TensorType& read, std::size_t, const Attributes& own) -> std::optional<Attributes> {
+    const auto& attributes = own.as<ReductionAttributes>();
+    if (producer.op->name == name) return over_both(producer.attributes.as<ReductionAttributes>(), attributes);
+    const bool rearranges = producer.op->permutation || (producer.op->view && producer.op->inputs.size() == 1);
+    if (!rearranges || attributes.keep_dims) return std::nullopt;
+    const Shape shape = producer.op->infer_types({&read, 1}, producer.attributes)[0].shape;
+    const Dims axes = normalize_axes(attributes.axes, shape.rank(), name);
+    const std::optional<Dims> before = producer.op->permutation
+                                           ? axes_before_permutation(producer.op->permutation(producer.attributes), axes)
+                                           : axes_before_reshaping(read.shape, shape, axes);
+    return before && !before->empty() ? std::optional<Attributes>(ReductionAttributes{*before, false}) : std::nullopt;
   };
 }
 
@@ -154,7 +198,7 @@ FRIT_OPERATORS(sum) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = [](const GradientContext& call) { return gradient(call, false); },
-      .absorb = absorb_same("sum"),
+      .absorb = absorb_as("sum"),
       .given = given,
       .staged_inputs = {{0}},
       .precision = Precision::full,
@@ -169,7 +213,7 @@ FRIT_OPERATORS(sum) {
       .inputs = {"input"},
       .infer = infer,
       .gradient = [](const GradientContext& call) { return gradient(call, true); },
-      .absorb = absorb_same("mean"),
+      .absorb = absorb_as("mean"),
       .averaging = averaging,
       .staged_inputs = {{0}},
       .cpu = {.run = [](const KernelContext& call) { sum_kernel(call, true); }, .scratch = scratch, .any_layout_inputs = {0}},

@@ -54,36 +54,9 @@ Kernel kernel(bool divide_by_count) {
   return kernel;
 }
 
-/// Over the pixels of an image, of each sample or of all, which are columns.
-std::optional<CentreKernel> pixel_sums(const KernelContext& call, const TensorType& image, const Dims& axes, bool divide_by_count) {
-  std::optional<CentreKernel> centre;
-  Dims pixels;
-  for (int axis = 2; axis < image.shape.rank(); ++axis) pixels.push_back(axis);
-  const bool keeps_samples = axes == pixels;
-  pixels.insert(0, 0);
-  if ((!keeps_samples && axes != pixels) || !is_floating(image.dtype) || !call.outputs[0].is_contiguous()) return centre;
-  constexpr std::int64_t least_rows = 16;
-  const auto g = columns_of(Lines(image.shape, dense_strides(image.shape, Layout::channels_last), axes), least_rows);
-  if (!g || g->columns != image.shape[1] || g->rows > INT32_MAX) return centre;
-  dispatch_floating_and_halves(image.dtype, [&]<class T>() {
-    constexpr int width = cuda::vector_width<T>;
-    if (g->columns % width != 0) return;
-    const ColumnSplit split = split_sums(*g, width, sizeof(T));
-    const cuda::Divisor sample_rows(element_count(image.shape) / image.shape[0] / image.shape[1]);
-    const DividedColumnSums<T, width> terms{call.outputs[0].data<T>(), nullptr, static_cast<double>(divide_by_count ? g->rows : 1), true};
-    double* const partial = partial_sums(split, call.scratch);
-    centre.emplace("frit/ops/cuda/column_terms.cuh", concat("ColumnSumKernel<", name_in_programs(image.dtype), ", ", width, '>'),
-                   ColumnSumKernel<T, width>{partial, terms, sample_rows, split}, split.shape(), /*asks_for_each_sample=*/keeps_samples);
-    centre->resident_blocks = image.dtype == DType::f64 ? 0 : 3;  // as the split expects
-    if (split.chunks > 1) centre->finish = [=](cudaStream_t stream) { finish_sums(partial, terms, split, stream); };
-  });
-  return centre;
-}
-
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages, bool divide_by_count) {
   const TensorType image = staged_type(call, stages);
   const Dims axes = reduction_axes(call, image.shape.rank());
-  if (axes != Dims{1}) return pixel_sums(call, image, axes, divide_by_count);
   return channel_reduction(call, stages, axes, "DividedSum<", [&]<class T>() {
     return DividedSum<T>(nullptr, call.outputs[0].data<T>(), divide_by_count ? image.shape[1] : 1);
   });

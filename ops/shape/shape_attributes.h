@@ -8,7 +8,7 @@ namespace frit::ops {
 /// For an operator that can cast its one input as it goes, and has a field `dtype` for that: the attributes with which it does the work of
 /// a cast that gives its input.
 template <class A>
-std::optional<Attributes> absorb_cast(const OperatorCall& producer, std::size_t, const Attributes& own) {
+std::optional<Attributes> absorb_cast(const OperatorCall& producer, const TensorType&, std::size_t, const Attributes& own) {
   A attributes = own.as<A>();
   if (!producer.op->conversion || attributes.dtype) return std::nullopt;
   attributes.dtype = producer.attributes.as<CastAttributes>().dtype;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "frit/autograd/gradient.h"
 #include "frit/core/random.h"
 #include "frit/graph/pipeline.h"
@@ -9,8 +11,11 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/linear/linear.h"
+#include "frit/ops/loss/loss.h"
 #include "frit/ops/random/dropout.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/shape/shape_ops.h"
 #include "graph/graph_checks.h"
 #include "ops/operator_checks.h"
@@ -229,6 +234,105 @@ TEST(Joining, RandomGraphsGiveTheSameBits) {
     if (HasFailure()) break;
   }
   EXPECT_LT(after * 2, before);
+}
+
+/// What a GPU reads once: an image, of which elements, their sums and what only its sums are wanted of are computed.
+struct Summed {
+  Graph graph;
+  Value x = graph.input("x", {4, 16, 40, 32}), target = graph.input("target", x.shape());
+  Value difference = tanh(x) - target;
+
+  std::vector<const graph::Node*> joined() const {
+    static Graph result;  // the nodes are its
+    result = joined_and_checked(graph);
+    return result.all(NodeKind::operation);
+  }
+};
+
+TEST(Joining, ComputesSumsOverPixelsWithWhatTheyRead) {
+  Summed g;
+  const Value dx = g.difference * g.x;
+  g.graph.output("dx", dx);
+  g.graph.output("db", sum(dx, {0, 2, 3}));
+  g.graph.output("loss", sum(square(g.difference), {0, 2, 3}));
+  const auto nodes = g.joined();
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_EQ(nodes[0]->op->name, "elementwise_sums");
+  EXPECT_EQ(nodes[0]->outputs.size(), 3u) << "the squares themselves are not written";
+}
+
+TEST(Joining, ComputesMeansOfSamplesWithWhatIsReadLater) {
+  Summed g;
+  g.graph.output("y", g.difference * sigmoid(mean(g.difference, {2, 3}, true)));
+  const auto nodes = g.joined();
+  ASSERT_EQ(nodes.size(), 3u);
+  EXPECT_EQ(nodes[0]->op->name, "elementwise_sums");
+  EXPECT_EQ(nodes[0]->outputs.size(), 2u);
+  EXPECT_EQ(nodes[2]->op->name, "multiply");
+}
+
+TEST(Joining, ComputesReductionsOfOneKindWithWhatTheyRead) {
+  Summed g;
+  g.graph.output("of all", sum(square(g.x), {0, 2, 3}));
+  g.graph.output("of each", sum(abs(g.x), {2, 3}));
+  std::multiset<std::string> names;
+  for (const graph::Node* node : g.joined()) names.insert(node->op->name);
+  EXPECT_EQ(names, (std::multiset<std::string>{"elementwise_sums", "sum"}));
+}
+
+TEST(Joining, LeavesReductionsOverOtherAxesOrOfOtherImages) {
+  Summed g;
+  g.graph.output("channels", sum(square(g.x), {1}));
+  g.graph.output("rows", mean(square(g.x), {3}));
+  g.graph.output("largest", ops::emit_reduction("amax", square(g.x), {0, 2, 3}, false));
+  g.graph.output("odd", sum(square(g.graph.input("odd images", {4, 15, 40, 32})), {0, 2, 3}));
+  g.graph.output("small", sum(square(g.graph.input("small images", {4, 16, 8, 8})), {0, 2, 3}));
+  for (const graph::Node* node : g.joined()) EXPECT_NE(node->op->name, "elementwise_sums") << node->attributes.text();
+}
+
+/// As the gradients of linear layers' biases, which read rows of all images.
+TEST(Joining, ComputesSumsOfRowsWithWhatTheyRead) {
+  Graph graph;
+  const Value g = graph.input("g", {4, 20, 18, 64}), x = graph.input("x", g.shape()), w = graph.input("w", {64, 32});
+  const Value dx = silu(g) * x, rows = flatten(dx, 0, -2);
+  graph.output("dx", matmul(rows, w));
+  graph.output("db", sum(rows, {0}));
+  graph.output("of a permutation", sum(permute(dx, {0, 3, 1, 2}), {0, 2, 3}));
+  const Graph clean = graph::apply(graph::cleanup_pipeline(DeviceKind::cuda), graph);
+  EXPECT_EQ(operation_names(clean), (Names{"elementwise_row_sums", "flatten", "matmul"})) << graph::to_text(clean);
+  const graph::Node* const joined = clean.all(NodeKind::operation)[0];
+  EXPECT_EQ(joined->outputs.size(), 2u) << "both sums are the same one";
+  expect_equal(graph, clean);
+}
+
+/// The loss, its gradient and a bias's: prediction and target are read once.
+TEST(Joining, ComputesALossWithItsGradient) {
+  for (const auto loss_of : {mean_squared_error, l1_loss}) {
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      Graph graph;
+      const Value x = graph.input("x", {2, 8, 66, 66}, dtype), w = graph.input("w", {16, 8, 3, 3}, dtype), b = graph.input("b", {16}, dtype);
+      const Value target = graph.input("target", {2, 16, 64, 64}), loss = loss_of(tanh(conv2d(x, w, b)), target, Reduction::mean);
+      const Values gradients = gradient(loss, std::vector{w, b});
+      graph.output("loss", loss);
+      graph.output("dw", gradients[0]);
+      graph.output("db", gradients[1]);
+      const Graph clean = graph::apply(graph::cleanup_pipeline(DeviceKind::cuda), graph);
+      Names names = operation_names(clean);
+      EXPECT_EQ(std::count(names.begin(), names.end(), "elementwise_sums"), 1) << graph::to_text(clean);
+      for (const char* const name : {"mean_squared_error", "l1_loss", "elementwise"}) {
+        EXPECT_EQ(std::count(names.begin(), names.end(), name), 0) << graph::to_text(clean);
+      }
+      const Bindings inputs = random_inputs(graph);
+      State state, clean_state;
+      graph::Executable plain(graph, state), fused(clean, clean_state);
+      plain.run(inputs);
+      fused.run(inputs);
+      for (const char* const name : {"loss", "dw", "db"}) {
+        const Tensor expected = plain.output(name);
+        EXPECT_TRUE(near(fused.output(name), expected, dtype == DType::f32 ? 1e-5 : 2e-2, largest_finite(expected))) << name << ' ' << dtype;
+      }
+    }
+  }
 }
 
 }  // namespace

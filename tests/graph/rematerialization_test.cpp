@@ -40,7 +40,7 @@ std::int64_t peak(const Graph& graph) { return graph::plan_memory(graph::plan_bu
 /// Cleaned up, but for chains that a GPU computes.
 Graph cleaned(const Graph& graph, bool rematerializes) {
   const auto passes = graph::cleanup_pipeline(DeviceKind::cpu);
-  return graph::join_elementwise(graph::apply(passes.first(passes.size() - 1), graph), rematerializes);
+  return graph::join_elementwise(graph::apply(passes.first(passes.size() - 1), graph), rematerializes ? DeviceKind::cuda : DeviceKind::cpu);
 }
 
 /// With results as before.
@@ -93,7 +93,7 @@ TEST(Rematerialization, OfANormBeforeItsActivation) {
   const Value x = graph.input("x", {2, 4, 183, 181}), first = convolved(graph, "w1", x);
   add_gradients(graph, squares(convolved(graph, "w2", silu(instance_norm(first)))), {x});
   // As for a GPU: a CPU's kernel computes with a norm what follows it.
-  const Graph clean = graph::join_elementwise(graph::spell_pointwise_results(graph, /*for_chains=*/true), /*rematerializes=*/true);
+  const Graph clean = graph::join_elementwise(graph::spell_pointwise_results(graph, /*for_chains=*/true));
   const std::vector<int> inputs = inputs_with(clean, "silu_backward");
   EXPECT_EQ(std::count_if(inputs.begin(), inputs.end(), [&](int id) { return clean.type(id).shape == x.shape(); }), 2)
       << graph::to_text(clean);

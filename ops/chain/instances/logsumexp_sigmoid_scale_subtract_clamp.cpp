@@ -202,7 +202,7 @@ std::optional<Attributes> fuse(std::span<const Attributes> matched, std::span<co
   return ChainAttributes{bounds.min, bounds.max};
 }
 
-std::optional<Attributes> absorb(const OperatorCall& producer, std::size_t input, const Attributes& own) {
+std::optional<Attributes> absorb(const OperatorCall& producer, const TensorType&, std::size_t input, const Attributes& own) {
   ChainAttributes attributes = own.as<ChainAttributes>();
   if (input > 0 || producer.op->name != "depth_to_space" || attributes.blocked()) return std::nullopt;
   attributes.blocks = producer.attributes.as<BlockAttributes>();

@@ -22,11 +22,13 @@ bool has_channels(const ConvolutionGeometry& g, DType dtype) {
   return dtype == DType::f32 && g.stride[2] == 1 && g.in_channels == of_flat && g.out_channels == of_flat;
 }
 
-/// Whether most of the work is of use, and blocks have enough of it for what they gain in two dimensions.
-bool pays(const TapWindows& windows, const ConvolutionGeometry& g) {
-  constexpr double least_taps = 0.5, least_of_deep = 0.5, least_of_flat = 0.95;
+/// Whether most of the work is of use, and blocks have enough of it for what they gain in two dimensions. Where it gains little, at many
+/// channels, few empty taps outweigh that: in halves at 32 -> 64 channels with 5 x 5 x 5 taps.
+bool pays(const TapWindows& windows, const ConvolutionGeometry& g, DType dtype) {
+  constexpr double least_taps = 0.5, least_of_many = 0.75, least_of_deep = 0.5, least_of_flat = 0.95;
   constexpr int flat_block_tiles = 8;
-  if (windows.used_taps() < least_taps) return false;
+  const bool many = g.in_channels * g.out_channels > (dtype == DType::f32 ? 32 * 64 : 32 * 32);
+  if (windows.used_taps() < (many ? least_of_many : least_taps)) return false;
   if (g.kernel[0] > 1) return windows.used_part(g.batch) >= least_of_deep;
   return windows.used_part(g.batch) >= least_of_flat && windows.tiles >= flat_block_tiles * windows.shares;
 }
@@ -37,7 +39,7 @@ std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
                     has_channels(call.geometry, weight.dtype()) && lies_in_channels(input) && lies_in_channels(output);
   if (!fits) return std::nullopt;
   const auto windows = TapWindows::of(call.geometry, size_of(weight.dtype()), cuda::properties(weight.device().index));
-  return windows && pays(*windows, call.geometry) ? windows : std::nullopt;
+  return windows && pays(*windows, call.geometry, weight.dtype()) ? windows : std::nullopt;
 }
 
 template <class Stored>

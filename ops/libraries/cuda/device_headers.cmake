@@ -1,8 +1,9 @@
 # Writes the headers that kernels compiled at run time include, as text that is part of the library: those below, and what they include.
 # Where ops/libraries/cuda/rtc has a header of the same name, that one is taken; all headers of the C++ library are its std.h.
 set(stand_ins ${PROJECT_SOURCE_DIR}/ops/libraries/cuda/rtc)
-set(open "frit/ops/cuda/column_terms.cuh" "frit/ops/elementwise/program_stage.cuh" "frit/ops/norm/column_gradients.cuh"
-  "frit/ops/pool/avg_pool.cuh" "frit/ops/pool/max_pool.cuh" "frit/ops/reduction/reductions.cuh" "frit/ops/reduction/softmax_rows.cuh"
+set(open "frit/ops/elementwise/program_stage.cuh" "frit/ops/norm/column_gradients.cuh"
+  "frit/ops/pool/avg_pool.cuh" "frit/ops/pool/max_pool.cuh" "frit/ops/reduction/elementwise_sums.cuh" "frit/ops/reduction/reductions.cuh"
+  "frit/ops/reduction/softmax_rows.cuh"
   "frit/ops/convolution/lowerings/block_map.cuh" "frit/ops/convolution/tiles/patch_taps.cuh" "frit/ops/convolution/tiles/phase_taps.cuh"
   "frit/ops/convolution/tiles/swept_rows.cuh")
 set(known "")

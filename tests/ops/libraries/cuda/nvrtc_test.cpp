@@ -16,6 +16,7 @@
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/operator.h"
+#include "frit/ops/reduction/elementwise_sums.h"
 
 namespace frit {
 namespace {
@@ -139,6 +140,33 @@ TEST_F(Nvrtc, CompilesCentresWithTheirStages) {
     }
   }
   EXPECT_EQ(centres.size(), 17u);  // pools of two and three axes, softmax and its logarithm, gradients, and reductions over channels
+}
+
+/// Of the samples that are large enough, in channels-last layout.
+TEST_F(Nvrtc, CompilesProgramsWithTheirSums) {
+  const ops::Operator& op = ops::registry().find("elementwise_sums");
+  int compiled = 0;
+  for (const ops::Sample& sample : op.samples()) {
+    for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+      std::vector<Tensor> inputs, outputs;
+      std::vector<TensorType> types;
+      for (const ops::SampleInput& input : sample.inputs) {
+        const bool is_image = input.shape == sample.inputs[0].shape;
+        inputs.push_back(Tensor::empty(input.shape, dtype, {}, is_image ? Layout::channels_last : Layout::contiguous));
+        types.push_back({dtype, input.shape});
+      }
+      for (const TensorType& type : op.infer_types(types, sample.attributes)) {
+        const bool is_image = type.shape == sample.inputs[0].shape;
+        outputs.push_back(Tensor::empty(type.shape, type.dtype, {}, is_image ? Layout::channels_last : Layout::contiguous));
+      }
+      const std::string source = ops::source_of_sums({op, sample.attributes, inputs, outputs, {}});
+      EXPECT_EQ(source.empty(), !ops::is_summed_at_once(sample.inputs[0].shape));
+      if (source.empty()) continue;
+      EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
+      ++compiled;
+    }
+  }
+  EXPECT_EQ(compiled, 7 * 3);
 }
 
 /// Small ones, as samples are, run in their parts.

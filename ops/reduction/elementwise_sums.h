@@ -1,0 +1,53 @@
+#pragma once
+
+#include "frit/ops/elementwise/elementwise.h"
+#include "frit/ops/operator/kernel.h"
+#include "frit/ops/operator/reduced_program.h"
+
+namespace frit::ops {
+
+struct ElementwiseSumsAttributes {
+  ReducedProgram call = {};
+
+  void fields(FieldVisitor& v);
+};
+
+/// Whether images, or matrices that are such, are large enough for a kernel of their own, whose threads read 8 channels at a time.
+inline bool is_summed_at_once(const Shape& image) {
+  constexpr std::int64_t smallest = 1 << 16;
+  return image.rank() >= 4 && image[1] % 8 == 0 && element_count(image) >= smallest;
+}
+
+/// How results of a program lie for their reduction: as images (N, C, ...), over the pixels of all samples or of each, or as rows of
+/// channels, (..., C), over all rows, which are images of one pixel.
+class SummedImages {
+ public:
+  /// None for a reduction over other axes, or of another kind. `shape` is that of the results.
+  static std::optional<SummedImages> of(const Shape& shape, const OperatorCall& reduction);
+
+  const Shape& image() const { return image_; }
+  bool are_rows() const { return are_rows_; }
+  bool of_each_sample() const { return of_each_sample_; }
+  /// The shape as which an operand of the program is read, along the image; none if it does not lie so.
+  std::optional<Shape> operand(const Shape& operand) const;
+
+ private:
+  Shape shape_, image_;
+  bool are_rows_ = false, of_each_sample_ = false;
+};
+
+/// The types of all outputs of the program.
+std::vector<TensorType> program_outputs(const ReducedProgram& call, std::span<const TensorType> inputs);
+
+/// A call without a kernel that computes all of it at once: the program, and then each reduction; what is not stored lies in scratch
+/// memory.
+std::size_t scratch_of_sums_in_parts(const InferContext& context, Device device);
+void run_sums_in_parts(const KernelContext& context);
+
+/// With all that is the same on every device; `rows`: of rows of channels.
+Kernel elementwise_sums_kernel(KernelFunction run, std::function<std::size_t(const InferContext&)> scratch, bool rows);
+
+/// The source of the CUDA kernel that computes a call at once, which is named as the operator; empty where there is none.
+std::string source_of_sums(const KernelContext& context);
+
+}  // namespace frit::ops
