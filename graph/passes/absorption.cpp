@@ -40,7 +40,7 @@ class Absorber {
     for (std::size_t i = 0; i < outputs.size(); ++i) rewriter_.map(node.outputs[i], outputs[i]);
   }
 
-  /// Takes over what the inputs' producers do, one before the other, if nothing else reads that or it moves nothing; permutations, though
+  /// Takes over what the inputs' producers do, one before the other, if nothing else reads that or it costs nothing; permutations, though
   /// numbers scale the elements after them.
   void absorb_producers(const Node& node, AbsorbingCall& call) const {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -60,7 +60,8 @@ class Absorber {
     if (beyond.kind != NodeKind::operation || !beyond.op->permutation) operand = {read};
     const Node& producer = graph_.producer(operand.value);
     if (producer.kind != NodeKind::operation || producer.outputs.size() != 1) return false;
-    if (uses_[index(operand.value)] != 1 && !producer.op->view) return false;
+    const bool is_free = producer.op->view || (producer.op->permutation && reads_any_layout(node, i));
+    if (uses_[index(operand.value)] != 1 && !is_free) return false;
     const TensorType& type = graph_.type(producer.inputs[0]);
     const auto attributes = node.op->absorb({producer.op, producer.attributes}, type, i, call.attributes);
     if (!attributes) return false;
@@ -69,6 +70,11 @@ class Absorber {
     if (!fits(node, absorbing)) return false;
     call = std::move(absorbing);
     return true;
+  }
+
+  static bool reads_any_layout(const Node& node, std::size_t input) {
+    const std::vector<int>& inputs = node.op->cpu.any_layout_inputs;
+    return std::find(inputs.begin(), inputs.end(), static_cast<int>(input)) != inputs.end();
   }
 
   /// Reads what casts from and to halves read, where the operator can do without them.

@@ -55,7 +55,7 @@ class StageText {
     }
     for (int s = 0; s < summed.rank(); ++s) {
       const int value = program_.outputs[static_cast<std::size_t>(summed[s])];
-      line("    for (int k = 0; k < width; ++k) totals[", s, "][k] += v", value, "[k];");
+      line("    for (int k = 0; k < width; ++k) totals[", s, "][k] = sum_of(totals[", s, "][k], v", value, "[k]);");
     }
     line("  }");
     line("};");

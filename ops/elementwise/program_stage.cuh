@@ -25,6 +25,10 @@ __device__ cuda::Vector<T, width> repeated(Stored value) {
   return elements;
 }
 
+/// a + b, which the compiler does not make one operation with a product b: the bits would depend on whether that is stored as well.
+__device__ inline float sum_of(float a, float b) { return __fadd_rn(a, b); }
+__device__ inline double sum_of(double a, double b) { return __dadd_rn(a, b); }
+
 /// Elements of an operand from `first` on, which lie side by side and aligned.
 template <class Stored, int width>
 __device__ cuda::VectorWords<Stored, width> words_at(const void* data, std::int64_t first) {

@@ -173,40 +173,65 @@ std::vector<TensorType> program_outputs(const ReducedProgram& call, std::span<co
   return elementwise().infer_types(inputs, ElementwiseAttributes{call.program});
 }
 
+namespace {
+
+/// On a CPU, whose kernels compute halves in float32, what lies between is not rounded to them, unless the program converts itself.
+TensorType between(const TensorType& type, Device device) {
+  return {device.kind == DeviceKind::cpu && is_half(type.dtype) ? DType::f32 : type.dtype, type.shape};
+}
+
+TensorType reduced(const OperatorCall& reduction, const TensorType& type) {
+  return reduction.op->infer_types({&type, 1}, reduction.attributes)[0];
+}
+
+}  // namespace
+
 std::size_t scratch_of_sums_in_parts(const InferContext& context, Device device) {
   const ReducedProgram& call = call_of(context.attributes);
-  const std::vector<TensorType> outputs = program_outputs(call, context.inputs);
   const CallLayouts read{{layout_of(context.layouts)}};
-  std::size_t between = 0, most = scratch_bytes(elementwise(), context.inputs, outputs, ElementwiseAttributes{call.program}, device);
-  for (const TensorType& type : outputs) between += bytes_of(type);  // one that is stored too, as it may be that nobody reads it
+  std::vector<TensorType> values;
+  for (const TensorType& type : program_outputs(call, context.inputs)) values.push_back(between(type, device));
+  std::size_t kept = 0, most = scratch_bytes(elementwise(), context.inputs, values, ElementwiseAttributes{call.program}, device);
+  for (const TensorType& type : values) kept += bytes_of(type);  // one that is stored too, as it may be that nobody reads it
   for (const std::int64_t output : call.reduced) {
-    const TensorType& type = outputs[static_cast<std::size_t>(output)];
-    const std::vector<TensorType> result = call.reduction.op->infer_types({&type, 1}, call.reduction.attributes);
-    most = std::max(most, scratch_bytes(*call.reduction.op, {&type, 1}, result, call.reduction.attributes, device, read));
+    const TensorType &value = values[static_cast<std::size_t>(output)], sum = reduced(call.reduction, value);
+    most = std::max(most, scratch_bytes(*call.reduction.op, {&value, 1}, {&sum, 1}, call.reduction.attributes, device, read));
+    kept += bytes_of(sum);
   }
-  return between + most;
+  return kept + most;
 }
 
 void run_sums_in_parts(const KernelContext& context) {
   const ReducedProgram& call = call_of(context.attributes);
+  const Device device = context.inputs[0].device();
   const std::vector<TensorType> types = program_outputs(call, types_of(context.inputs));
-  const auto sums = context.outputs.subspan(static_cast<std::size_t>(call.stored));
-  std::vector<Tensor> values(types.size());
-  std::copy_n(context.outputs.begin(), call.stored, values.begin());
+  const auto stored = context.outputs.first(static_cast<std::size_t>(call.stored)), sums = context.outputs.subspan(stored.size());
   std::span<std::byte> scratch = context.scratch;
+  const auto take = [&](const TensorType& type, Layout layout) {
+    const Tensor tensor = Tensor::over(scratch.data(), type.shape, type.dtype, device, nullptr, layout);
+    scratch = scratch.subspan(bytes_of(type));
+    return tensor;
+  };
+  std::vector<Tensor> values(stored.begin(), stored.end());
+  values.resize(types.size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const auto output = static_cast<std::size_t>(call.reduced[static_cast<int>(i)]);
-    if (!sums[i].defined() || values[output].defined()) continue;
-    values[output] = Tensor::over(scratch.data(), types[output].shape, types[output].dtype, context.inputs[0].device(), nullptr,
-                                  layout_of(layouts_of(context)));
-    scratch = scratch.subspan(bytes_of(types[output]));
+    const TensorType kept = between(types[output], device);
+    const bool has_room = values[output].defined() && values[output].dtype() == kept.dtype;
+    if (sums[i].defined() && !has_room) values[output] = take(kept, layout_of(layouts_of(context)));
   }
-  const auto is_defined = [](const Tensor& tensor) { return tensor.defined(); };
-  if (std::none_of(values.begin(), values.end(), is_defined)) return;
+  if (std::none_of(values.begin(), values.end(), [](const Tensor& value) { return value.defined(); })) return;
   invoke(elementwise(), ElementwiseAttributes{call.program}, context.inputs, values, scratch);
+  for (std::size_t k = 0; k < stored.size(); ++k) {
+    if (stored[k].defined() && stored[k].raw() != values[k].raw()) copy(stored[k], values[k]);
+  }
   for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!sums[i].defined()) continue;
     const Tensor& read = values[static_cast<std::size_t>(call.reduced[static_cast<int>(i)])];
-    if (sums[i].defined()) invoke(*call.reduction.op, call.reduction.attributes, {&read, 1}, sums.subspan(i, 1), scratch);
+    const TensorType type = reduced(call.reduction, {read.dtype(), read.shape()});
+    const Tensor sum = type.dtype == sums[i].dtype() ? sums[i] : take(type, Layout::contiguous);
+    invoke(*call.reduction.op, call.reduction.attributes, {&read, 1}, {&sum, 1}, scratch);
+    if (sum.raw() != sums[i].raw()) copy(sums[i], sum);
   }
 }
 
