@@ -208,6 +208,7 @@ void run_sums_in_parts(const KernelContext& context) {
   const auto stored = context.outputs.first(static_cast<std::size_t>(call.stored)), sums = context.outputs.subspan(stored.size());
   std::span<std::byte> scratch = context.scratch;
   const auto take = [&](const TensorType& type, Layout layout) {
+    FRIT_CHECK(bytes_of(type) <= scratch.size());
     const Tensor tensor = Tensor::over(scratch.data(), type.shape, type.dtype, device, nullptr, layout);
     scratch = scratch.subspan(bytes_of(type));
     return tensor;

@@ -310,7 +310,8 @@ TEST(Joining, ComputesALossWithItsGradient) {
   for (const auto loss_of : {mean_squared_error, l1_loss}) {
     for (const DType dtype : {DType::f32, DType::f16}) {
       Graph graph;
-      const Value x = graph.input("x", {2, 8, 66, 66}, dtype), w = graph.input("w", {16, 8, 3, 3}, dtype), b = graph.input("b", {16}, dtype);
+      const Value x = graph.input("x", {2, 8, 66, 66}, dtype);
+      const Value w = graph.input("w", {16, 8, 3, 3}, dtype), b = graph.input("b", {16}, dtype);
       const Value target = graph.input("target", {2, 16, 64, 64}), loss = loss_of(tanh(conv2d(x, w, b)), target, Reduction::mean);
       const Values gradients = gradient(loss, std::vector{w, b});
       graph.output("loss", loss);
@@ -329,7 +330,8 @@ TEST(Joining, ComputesALossWithItsGradient) {
       fused.run(inputs);
       for (const char* const name : {"loss", "dw", "db"}) {
         const Tensor expected = plain.output(name);
-        EXPECT_TRUE(near(fused.output(name), expected, dtype == DType::f32 ? 1e-5 : 2e-2, largest_finite(expected))) << name << ' ' << dtype;
+        const double tolerance = dtype == DType::f32 ? 1e-5 : 2e-2;  // gradients of a mean are small for halves
+        EXPECT_TRUE(near(fused.output(name), expected, tolerance, largest_finite(expected))) << name << ' ' << dtype;
       }
     }
   }
