@@ -138,6 +138,9 @@ class TrainStep {
   /// The whole step as it runs for these inputs; with `accumulate`, without the updates.
   graph::Executable& compile(const std::map<std::string, TensorType>& inputs) { return program_.compile(inputs); }
 
+  /// The same graph, for a kind of device that need not be there (see Program::optimised).
+  Graph optimised(const std::map<std::string, TensorType>& inputs, DeviceKind kind) const { return program_.optimised(inputs, kind); }
+
   /// The memory that such a step would take besides the variables (see Program::plan).
   graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const { return program_.plan(inputs); }
   /// Likewise the bytes that the programs after it take, in arenas of their own: with `accumulate` the updates, with averages these.

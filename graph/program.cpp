@@ -50,10 +50,10 @@ graph::MemoryPlan Program::plan(const std::map<std::string, TensorType>& inputs)
   return graph::plan_memory(graph::plan_buffers(optimised(inputs), state_->device()).lifetimes);
 }
 
-Graph Program::optimised(const std::map<std::string, TensorType>& inputs) const {
+Graph Program::optimised(const std::map<std::string, TensorType>& inputs, DeviceKind kind) const {
   const Device device = state_->device();
   const bool trained = static_cast<bool>(extend_);
-  const auto clean = [&](Graph graph) { return graph::apply(graph::cleanup_pipeline(device.kind), std::move(graph)); };
+  const auto clean = [&](Graph graph) { return graph::apply(graph::cleanup_pipeline(kind), std::move(graph)); };
   const auto complete = [&](Graph graph) {
     if (trained) extend_(graph);
     graph = clean(graph::choose_gradient_lowerings(graph, {device, trained, clean}));

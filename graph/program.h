@@ -29,6 +29,10 @@ class Program {
   /// Where the values of such a run would lie: what memory it would take in addition to the variables. Allocates nothing.
   graph::MemoryPlan plan(const std::map<std::string, TensorType>& inputs) const;
 
+  /// The graph of such a run, as passes for this kind of device make it, which need not be there; what is laid out or chosen on a device is
+  /// so on the state's.
+  Graph optimised(const std::map<std::string, TensorType>& inputs, DeviceKind kind) const;
+
   const Graph& graph() const { return graph_; }
   State& state() const { return *state_; }
   const std::shared_ptr<State>& shared_state() const { return state_; }
@@ -40,7 +44,7 @@ class Program {
   };
 
   graph::Executable& use(std::vector<Compiled>::iterator compiled);
-  Graph optimised(const std::map<std::string, TensorType>& inputs) const;
+  Graph optimised(const std::map<std::string, TensorType>& inputs) const { return optimised(inputs, state_->device().kind); }
 
   Graph graph_;
   std::shared_ptr<State> state_;

@@ -51,7 +51,7 @@ Graph train_graph(const Model& model, const Shape& shape, const GraphArguments& 
   graph.output(loss, add_loss(graph, model, shape, a.dtype).loss);
   if (a.gpu) graph = optimized(std::move(graph), a.gpu);
   TrainStep step(graph.output_value(loss), Adam{}, Device::cpu(), {.precision = a.precision});
-  return step.compile(input_types(graph)).graph();
+  return step.optimised(input_types(graph), a.gpu ? DeviceKind::cuda : DeviceKind::cpu);
 }
 
 Graph staged(const std::string& stage, const Model& model, const Shape& shape, const GraphArguments& a) {

@@ -91,6 +91,10 @@ TEST_F(Commands, GraphShowsTheFusionAndTheMemory) {
   const Outcome train = run({"graph", "classifier", "--stage", "train", "--input-shape", "16,1,28,28"});
   EXPECT_EQ(train.code, 0) << train;
   EXPECT_TRUE(has(train.output, "adam_update(")) << train;
+  std::vector<std::string> step = {"graph", "convnext_tiny", "--stage", "train", "--input-shape", "4,3,64,64"};
+  EXPECT_FALSE(has(run(step).output, "elementwise_row_sums("));
+  step.push_back("--gpu");
+  EXPECT_TRUE(has(run(step).output, "elementwise_row_sums(")) << "what only a GPU's kernels compute at once";
   EXPECT_TRUE(has(train.output, "16x1x28x28")) << train;
   for (const char* const part : {"\n# memory: ", "the start", "the end", "scratch memory"}) EXPECT_TRUE(has(train.output, part)) << part;
 
