@@ -94,7 +94,7 @@ Sample sample(const char* program, std::int64_t stored, const Dims& reduced, con
 /// Small ones are computed in their parts, on any device.
 std::vector<Sample> samples_of_images() {
   const char *const of_all = "sum {\"axes\":[0,2,3],\"keep_dims\":false}", *const of_each = "mean {\"axes\":[2,3],\"keep_dims\":true}";
-  const Shape small{2, 3, 4, 5}, large{3, 16, 41, 39}, flat{2, 520, 9, 8}, volume{2, 8, 17, 16, 15};
+  const Shape small{2, 3, 4, 5}, large{3, 16, 41, 39}, flat{2, 520, 9, 8}, volume{2, 8, 17, 17, 15};
   return {
       sample(masked, 1, {0}, of_all, {small, small, Shape{}}),
       sample(squared, 1, {0, 1}, of_all, {small, small, Shape{3, 1, 1}}),

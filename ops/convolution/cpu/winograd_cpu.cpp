@@ -14,6 +14,8 @@ using namespace winograd;
 
 /// Tiles that one item of work computes, fewer items than which compute a part of the channels each, and the fewest of a sample that pay.
 constexpr std::int64_t most_tiles = 24, enough_items = 16, least_tiles = 12;
+/// The fewest where the output has few channels.
+constexpr std::int64_t few_channels = 32, least_tiles_of_few = 20;
 /// Tiles of a batch that are few: their inputs are transformed once for all items, and no weight is read by two of these.
 constexpr std::int64_t most_few_tiles = 96;
 constexpr std::int64_t least_channels = 8, most_depth = 128;
@@ -308,9 +310,9 @@ bool tiles_suit(const ConvolutionGeometry& g, std::size_t element_size) {
 
 bool suits_winograd(const Direction& d, std::size_t element_size) {
   if (!tiles_suit(d.geometry, element_size) || (d.back && d.geometry.stride[0] != 1)) return false;
-  // Of a sample: the bits of an image do not depend on the batch.
+  // Of a sample: the bits of an image do not depend on the batch. To few channels, few tiles are not worth transforming.
   const std::int64_t tiles = d.output[0] * tiles_of(d.output[1]) * tiles_of(d.output[2]);
-  return tiles >= least_tiles;
+  return tiles >= (d.rows > few_channels ? least_tiles : least_tiles_of_few);
 }
 
 /// Few tiles' weights are not kept: transformed, they take four times the memory, and as long to be read.

@@ -87,11 +87,22 @@ TEST_P(WinogradSizes, GiveTheSumsInBothDirections) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WinogradSizes,
-                         testing::Values(Case{{1, 16, 16, 16}, 16, {3, 3}, {1}}, Case{{2, 32, 13, 15}, 48, {3, 3}, {1}},
+                         testing::Values(Case{{1, 16, 20, 17}, 16, {3, 3}, {1}}, Case{{2, 32, 13, 15}, 48, {3, 3}, {1}},
                                          Case{{1, 24, 30, 101}, 16, {3, 3}, {0}, false}, Case{{5, 40, 11, 13}, 136, {3, 3}, {1}},
                                          Case{{1, 64, 14, 14}, 64, {3, 3}, {2, 1}}, Case{{1, 16, 7, 9, 10}, 24, {3, 3, 3}, {1}},
                                          Case{{2, 16, 5, 8, 8}, 16, {2, 3, 3}, {1, 1, 0}, true, {2, 1, 1}},
-                                         Case{{3, 304, 13, 13}, 32, {3, 3}, {1}}));
+                                         Case{{3, 304, 13, 13}, 48, {3, 3}, {1}}));
+
+/// As in dense blocks.
+TEST_F(Winograd, LeavesFewTilesToFewChannels) {
+  ConvolutionOptions options = ops::canonical({.padding = {1}}, 2);
+  options.output_padding = {};
+  const Tensor image = normal_tensor({2, 128, 14, 14}, DType::f32, 1), weight = normal_tensor({32, 128, 3, 3}, DType::f32, 2);
+  expect_sums("conv2d", options, {image, weight}, false);
+  const bool in_tiles = fill_vectors({32, 128});
+  expect_sums("conv2d_data_gradient", ops::DataGradientOptions{options, {14, 14}}, {normal_tensor({2, 32, 14, 14}, DType::f32, 3), weight},
+              in_tiles);
+}
 
 struct GradientCase {
   Shape input;
