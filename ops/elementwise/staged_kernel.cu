@@ -82,6 +82,21 @@ struct Takes {
   }
 };
 
+/// As values_compiled says.
+struct LargeValues {
+  Takes takes;
+
+  std::optional<CentreKernel> operator()(const KernelContext& call) const {
+    constexpr std::int64_t least_elements = 1 << 20;
+    const bool fits = !call.outputs[1].defined() && call.inputs[0].elements() >= least_elements;
+    return fits && nvrtc::is_available(call.inputs[0].device().index) ? takes.centre(call, no_stages(call)) : std::nullopt;
+  }
+  static Stages no_stages(const KernelContext& call) {
+    static const ElementwiseProgram none = {};
+    return {none, 0, {call.inputs[0].dtype(), call.inputs[0].shape()}, {}, none, {}};
+  }
+};
+
 }  // namespace
 
 bool lies_in_channels(const Tensor& tensor) {
@@ -117,6 +132,21 @@ StagedKernel staged_by(CentreRule rule) {
     run_centre(rule(call, stages).value(), stages, call.inputs[stages.input], call.outputs[0], call.stream);
   };
   return staged;
+}
+
+Kernel values_compiled(Kernel kernel, CentreRule rule) {
+  const LargeValues large{{std::move(rule)}};
+  kernel.prepare = [large](const KernelContext& call) {
+    if (const auto centre = large(call)) prepare_centre(*centre, large.no_stages(call), call.inputs[0], call.outputs[0]);
+  };
+  kernel.run = [large, run = std::move(kernel.run)](const KernelContext& call) {
+    const auto centre = large(call);
+    centre ? run_centre(*centre, large.no_stages(call), call.inputs[0], call.outputs[0], call.stream) : run(call);
+  };
+  kernel.describe = [large, describe = std::move(kernel.describe)](const KernelContext& call) -> std::string {
+    return large(call) ? "compiled for its sizes" : describe ? describe(call) : "";
+  };
+  return kernel;
 }
 
 }  // namespace frit::ops

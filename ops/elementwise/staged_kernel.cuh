@@ -55,6 +55,10 @@ inline Kernel with_stages(Kernel kernel, CentreRule rule) {
   return kernel;
 }
 
+/// The kernel of an operator with two outputs, with calls that read a large image, as input 0, and want output 0 alone computed by what the
+/// rule gives for them without stages: compiled for their sizes, and without what the other output takes.
+Kernel values_compiled(Kernel kernel, CentreRule rule);
+
 /// The source of the kernel of a call whose operator's kernel was made so; empty where it has to be computed in parts.
 std::string staged_source(const KernelContext& call, const Stages& stages);
 

@@ -22,12 +22,14 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   if (indices.defined() && !lies_in_channels(indices)) return std::nullopt;
   const PoolGeometry g = pool_geometry(image.shape, call.as<PoolOptions>(), image_rank);
   if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
-  return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelWindows",
-                        concat("WindowMaximum<", name_of_computed(image.dtype), '>'),
-                        [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
-                          const WindowMaximum<Computed<T>> maximum{data_or_null<std::int32_t>(indices)};
-                          return channel_windows<width, Index>(maximum, g, samples, channels);
-                        });
+  const auto centre_of = [&](const char* type, const auto& make) {
+    return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelWindows", concat(type, '<', name_of_computed(image.dtype), '>'),
+                          [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
+                            return channel_windows<width, Index>(make.template operator()<Computed<T>>(), g, samples, channels);
+                          });
+  };
+  if (!indices.defined()) return centre_of("WindowMaximumValue", []<class C>() { return WindowMaximumValue<C>(); });
+  return centre_of("WindowMaximum", [&]<class C>() { return WindowMaximum<C>{indices.data<std::int32_t>()}; });
 }
 
 void run_backward(const KernelContext& call, int image_rank) {
@@ -58,7 +60,8 @@ FRIT_CUDA_KERNELS(max_pool) {
       return [function, image_rank](const auto&... arguments) { return function(arguments..., image_rank); };
     };
     const std::string name = concat("max_pool", image_rank, "d");
-    registry.add_cuda(name, pool_kernel(with_rank(run), {0}, {0, 1}, with_rank(centre)));
+    Kernel kernel = pool_kernel(with_rank(run), {0}, {0, 1}, with_rank(centre));
+    registry.add_cuda(name, values_compiled(std::move(kernel), with_rank(centre)));
     registry.add_cuda(name + "_backward", pool_kernel(with_rank(run_backward), {0, 1}, {0}, with_rank(backward_centre), /*backward=*/true));
   }
 }

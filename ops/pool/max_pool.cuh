@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/cuda/extreme.cuh"
 #include "frit/ops/pool/channel_windows.cuh"
 #include "frit/ops/pool/running_maximum.h"
 
@@ -50,6 +51,32 @@ struct WindowMaximum {
     return values;
   }
   bool aligned() const { return reinterpret_cast<std::uintptr_t>(indices) % 32 == 0; }
+};
+
+/// The largest element alone.
+template <class C>
+struct WindowMaximumValue {
+  struct State {
+    C value;
+
+    __device__ friend State operator+(State a, State b) { return {extreme<true>(a.value, b.value)}; }
+  };
+
+  __device__ static C missing() { return -std::numeric_limits<C>::infinity(); }
+  __device__ static State begin(std::int64_t) { return {missing()}; }
+
+  template <class Index, int count>
+  __device__ void take(State& state, const C (&values)[count], const Index (&)[count]) const {
+#pragma unroll
+    for (int j = 0; j < count; ++j) state.value = extreme<true>(state.value, values[j]);
+  }
+  template <class Index, int count>
+  __device__ cuda::Vector<C, count> finish(std::int64_t, const PoolPlan<Index>&, const Window<Index>&, const State (&states)[count]) const {
+    cuda::Vector<C, count> values;
+#pragma unroll
+    for (int k = 0; k < count; ++k) values[k] = states[k].value;
+    return values;
+  }
 };
 
 /// A window hands its gradient to the element that was chosen.

@@ -31,6 +31,7 @@ Kernel kernel() {
 template <class Order>
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
   const Dims axes = reduction_axes(call, staged_type(call, stages).shape.rank());
+  if (!call.outputs[1].defined()) return channel_extremes<Order>(call, stages, axes);
   return channel_reduction(call, stages, axes, concat("SharedExtremum<", Order::name, ", "),
                            [&]<class T>() { return reduction_of<Order, T>(call, nullptr); });
 }
@@ -74,8 +75,8 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(amax) {
-  registry.add_cuda("amax", with_stages(kernel<MaximumOrder>(), centre<MaximumOrder>));
-  registry.add_cuda("amin", with_stages(kernel<MinimumOrder>(), centre<MinimumOrder>));
+  registry.add_cuda("amax", with_stages(values_compiled(kernel<MaximumOrder>(), centre<MaximumOrder>), centre<MaximumOrder>));
+  registry.add_cuda("amin", with_stages(values_compiled(kernel<MinimumOrder>(), centre<MinimumOrder>), centre<MinimumOrder>));
   registry.add_cuda("extremum_backward",
                     {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

@@ -7,7 +7,7 @@
 #include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
-#include "frit/ops/reduction/channel_rows.cuh"
+#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 
@@ -53,6 +53,13 @@ std::optional<CentreKernel> channel_reduction(const KernelContext& call, const S
                    /*asks_for_each_sample=*/false);
   });
   return centre;
+}
+
+/// The greatest or least channels, without their places or number.
+template <class Order>
+std::optional<CentreKernel> channel_extremes(const KernelContext& call, const Stages& stages, const Dims& axes) {
+  return channel_reduction(call, stages, axes, concat("ExtremeValue<", Order::name, ", "),
+                           [&]<class T>() { return ExtremeValue<Order, T>{{nullptr}, call.outputs[0].data<T>()}; });
 }
 
 }  // namespace frit::ops

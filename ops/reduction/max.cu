@@ -38,6 +38,7 @@ Kernel kernel() {
 template <class Order>
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
   const Dims axis = axis_of(call.attributes, staged_type(call, stages).shape.rank(), call.op);
+  if (!call.outputs[1].defined()) return channel_extremes<Order>(call, stages, axis);
   return channel_reduction(call, stages, axis, concat("FirstExtremum<", Order::name, ", "), [&]<class T>() {
     return FirstExtremum<Order, T>{{nullptr}, data_or_null<T>(call.outputs[0]), data_or_null<std::int64_t>(call.outputs[1])};
   });
@@ -54,7 +55,7 @@ Kernel argmax_kernel() {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(max) {
-  registry.add_cuda("max", with_stages(kernel<MaximumOrder>(), centre<MaximumOrder>));
-  registry.add_cuda("min", with_stages(kernel<MinimumOrder>(), centre<MinimumOrder>));
+  registry.add_cuda("max", with_stages(values_compiled(kernel<MaximumOrder>(), centre<MaximumOrder>), centre<MaximumOrder>));
+  registry.add_cuda("min", with_stages(values_compiled(kernel<MinimumOrder>(), centre<MinimumOrder>), centre<MinimumOrder>));
   registry.add_cuda("argmax", argmax_kernel());
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "frit/ops/cuda/computed.cuh"
+#include "frit/ops/cuda/extreme.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
 #include "frit/ops/elementwise/scalar_math.h"
 #include "frit/ops/reduction/channel_rows.cuh"
@@ -42,6 +43,31 @@ struct SharedExtremum {
     if (value != nullptr) value[line.result] = convert<T>(state.value);
     if (count != nullptr) count[line.result] = state.count;
   }
+};
+
+/// The greatest (or least) element alone.
+template <class Order, class T>
+struct ExtremeValue {
+  using C = Computed<T>;
+  static constexpr bool greatest = std::is_same_v<Order, MaximumOrder>;
+  struct State {
+    C value;
+
+    __device__ static State identity() { return {Order::template start<C>()}; }
+    __device__ static State merge(State a, State b) { return {extreme<greatest>(a.value, b.value)}; }
+  };
+  TensorSource<T, C> source;
+  T* value;  // (results)
+
+  __device__ State read(const C (&elements)[batch_size], const Batch& batch) const {
+    State state = {elements[0]};
+#pragma unroll
+    for (int i = 1; i < batch_size; ++i) {
+      if (batch.has(i)) state.value = extreme<greatest>(state.value, elements[i]);
+    }
+    return state;
+  }
+  __device__ void finish(State state, const Line& line) const { value[line.result] = convert<T>(state.value); }
 };
 
 /// The first of the greatest (or least) elements, and its place.
