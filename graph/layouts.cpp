@@ -20,8 +20,8 @@ constexpr int channels_last = MinimumCut::source, contiguous = MinimumCut::sink;
 constexpr std::int64_t conversion_cost(std::int64_t bytes) { return 2 * bytes; }
 /// A kernel reads or writes an image in another order than the one in which it goes through the others.
 constexpr std::int64_t disorder_cost(std::int64_t bytes) { return bytes / 8; }
-/// A kernel rearranges a weight by itself, if it has to at all.
-constexpr std::int64_t weight_cost(std::int64_t bytes) { return bytes; }
+/// A kernel rearranges a weight by itself, if it has to at all: on a GPU in a launch of its own, where conversions of several share one.
+constexpr std::int64_t weight_cost(std::int64_t bytes, Device device) { return device.kind == DeviceKind::cuda ? 3 * bytes : bytes; }
 /// A kernel that prefers channels-last takes several times as long; more than all conversions of its images.
 constexpr std::int64_t slowness_cost(std::int64_t bytes) { return 8 * bytes; }
 
@@ -170,7 +170,9 @@ class LayoutChoice {
     const bool once = !node.outputs.empty() && fixed_[index(node.outputs[0])];
     const auto mix = [&](int value) {
       if (once) return;
-      if (kernel.prefers_channels_last && is_weight(node, value)) return tie(images_[index(value)], operation, weight_cost(bytes(value)));
+      if (kernel.prefers_channels_last && is_weight(node, value)) {
+        return tie(images_[index(value)], operation, weight_cost(bytes(value), device_));
+      }
       tie(images_[index(value)], operation, elementwise ? disorder_cost(bytes(value)) : conversion_cost(bytes(value)));
     };
     for (const auto& [i, any] : images.inputs) {

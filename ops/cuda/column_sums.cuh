@@ -12,12 +12,12 @@ namespace frit::ops {
 // layout over their pixels.
 
 /// Lines as the columns of matrices whose order is that of the results; none if they are not, or too short to be worth it.
-inline std::optional<Columns> columns_of(const Lines& lines, std::int64_t least_rows = 64) {
-  constexpr std::int64_t few_elements = 1 << 19;
+inline std::optional<Columns> columns_of(const Lines& lines) {
+  constexpr std::int64_t few_elements = 1 << 19, few_rows = 64;
   const std::int64_t rows = lines.count(), results = lines.results();
   if (lines.along_memory() || rows < 2 || results == 0) return std::nullopt;
   const std::int64_t columns = lines.reduced_strides.back(), matrix = lines.reduced_strides[0] * lines.reduced[0];
-  if (columns > Columns::most_columns || matrix != rows * columns || (rows < least_rows && rows * results > few_elements))
+  if (columns > Columns::most_columns || matrix != rows * columns || (rows < few_rows && rows * results > few_elements))
     return std::nullopt;
   std::int64_t place = 1;
   for (int axis = lines.kept.rank() - 1; axis >= 0; --axis) {
@@ -66,11 +66,11 @@ inline constexpr int finish_columns = 16, finish_parts = 16;
 
 /// A row of threads a part of the chunks, a column a result. Deterministic.
 template <class Terms>
-__global__ void __launch_bounds__(finish_columns* finish_parts)
-    finish_column_sums(const double* partial /* (chunks, results) */, Terms terms, int chunks, std::int64_t results) {
+__device__ void finish_block_of_sums(const double* partial /* (chunks, results) */, const Terms& terms, int chunks, std::int64_t results,
+                                     unsigned block) {
   __shared__ double shared[finish_parts][finish_columns];
   const int column = static_cast<int>(threadIdx.x) % finish_columns, part = static_cast<int>(threadIdx.x) / finish_columns;
-  const std::int64_t place = static_cast<std::int64_t>(blockIdx.x) * finish_columns + column;
+  const std::int64_t place = static_cast<std::int64_t>(block) * finish_columns + column;
   double sum = 0;
   if (place < results) {
 #pragma unroll 8
@@ -82,6 +82,11 @@ __global__ void __launch_bounds__(finish_columns* finish_parts)
 #pragma unroll
   for (int other = 1; other < finish_parts; ++other) sum += shared[other][column];
   terms.finish(place, sum);
+}
+template <class Terms>
+__global__ void __launch_bounds__(finish_columns* finish_parts)
+    finish_column_sums(const double* partial, Terms terms, int chunks, std::int64_t results) {
+  finish_block_of_sums(partial, terms, chunks, results, blockIdx.x);
 }
 
 /// The split of sums of columns: few rows are not cut, but their columns are shared by more blocks, so that one launch does it all.
@@ -97,30 +102,21 @@ inline ColumnSplit split_sums(const Columns& g, int width, std::size_t element_s
   return ColumnSplit(g, width);
 }
 
+inline unsigned finish_blocks(std::int64_t results) { return static_cast<unsigned>((results + finish_columns - 1) / finish_columns); }
+
 /// Makes results of the sums of chunks, `values` of each column.
 template <class Terms>
 void finish_sums(const double* partial, const Terms& terms, const ColumnSplit& split, cudaStream_t stream, int values = 1) {
   const std::int64_t results = split.matrices * split.columns * values;
-  cuda::launch(finish_column_sums<Terms>,
-               {dim3(static_cast<unsigned>((results + finish_columns - 1) / finish_columns)), dim3(finish_columns * finish_parts)}, stream,
-               partial, terms, static_cast<int>(split.chunks), results);
+  cuda::launch(finish_column_sums<Terms>, {dim3(finish_blocks(results)), dim3(finish_columns * finish_parts)}, stream, partial, terms,
+               static_cast<int>(split.chunks), results);
 }
 
 /// Where the sums of chunks are, if there are several; `scratch` has column_sums_scratch(g) bytes.
 inline double* partial_sums(const ColumnSplit& split, std::span<std::byte> scratch) {
-  return split.chunks == 1 ? nullptr : reinterpret_cast<double*>(scratch.data());
-}
-
-template <class T>
-void sum_columns_of(T* y, const T* x, const Columns& g, std::int64_t divisor, std::span<std::byte> scratch, cudaStream_t stream) {
-  dispatch_column_width<T>(g, [&]<int width>() {
-    const ColumnSplit split = split_sums(g, width, sizeof(T));
-    const DividedColumnSums<T, width> terms{y, x, static_cast<double>(divisor), cuda::aligned_for_vectors(x)};
-    double* const partial = partial_sums(split, scratch);
-    FRIT_CHECK(partial == nullptr || scratch.size() >= static_cast<std::size_t>(split.sums()) * sizeof(double));
-    launch_columns(partial, terms, split, stream);
-    if (partial != nullptr) finish_sums(partial, terms, split, stream);
-  });
+  if (split.chunks == 1) return nullptr;
+  FRIT_CHECK(scratch.size() >= static_cast<std::size_t>(split.sums()) * sizeof(double));
+  return reinterpret_cast<double*>(scratch.data());
 }
 
 inline std::size_t column_sums_scratch(const Columns& g) { return static_cast<std::size_t>(g.most_sums()) * sizeof(double); }

@@ -36,6 +36,7 @@ struct ColumnSplit {
   int width, lanes, step;  ///< `step` rows at once
   int cluster = 1;         ///< blocks next to each other that have the chunks of the same columns
 
+  ColumnSplit() = default;
   ColumnSplit(const Columns& g, int width_, std::int64_t blocks_at_a_time = resident_blocks, std::int64_t lanes_at_most = most_lanes)
       : rows(g.rows), columns(g.columns), matrices(g.matrices), width(width_) {
     FRIT_CHECK(columns <= Columns::most_columns);
@@ -58,7 +59,8 @@ struct ColumnSplit {
     chunk_rows = ceil_divide(rows, chunks);
   }
 
-  cuda::LaunchShape shape() const { return {dim3(static_cast<unsigned>(column_blocks * matrices * chunks)), dim3(threads)}; }
+  unsigned blocks() const { return static_cast<unsigned>(column_blocks * matrices * chunks); }
+  cuda::LaunchShape shape() const { return {dim3(blocks()), dim3(threads)}; }
   /// That sum_columns writes.
   std::int64_t sums() const { return chunks * matrices * columns; }
 
@@ -78,10 +80,11 @@ struct ColumnIterator {
   int matrix, chunk, column, step, lane, strip;
   bool inside;  ///< the thread has columns
 
-  __device__ explicit ColumnIterator(const ColumnSplit& split) {
+  /// `number`: of the block, among those of the split.
+  __device__ explicit ColumnIterator(const ColumnSplit& split, unsigned number = blockIdx.x) {
     const auto columns_of = static_cast<unsigned>(split.column_blocks), matrices_of = static_cast<unsigned>(split.matrices);
-    const auto cluster = static_cast<unsigned>(split.cluster), block = blockIdx.x / cluster, rest = block / columns_of;
-    chunk = static_cast<int>(rest / matrices_of * cluster + blockIdx.x % cluster);
+    const auto cluster = static_cast<unsigned>(split.cluster), block = number / cluster, rest = block / columns_of;
+    chunk = static_cast<int>(rest / matrices_of * cluster + number % cluster);
     matrix = static_cast<int>(rest % matrices_of);
     lane = static_cast<int>(threadIdx.x) % split.lanes;
     strip = static_cast<int>(threadIdx.x) / split.lanes;
@@ -234,8 +237,8 @@ __device__ inline void leave_cluster(const ColumnSplit& split) {
 /// Deterministic.
 template <class Terms>
 __device__ void write_column_sums(typename Terms::Total* partial /* (chunks, matrices, columns) */, const Terms& terms,
-                                  const ColumnSplit& split) {
-  const ColumnIterator it(split);
+                                  const ColumnSplit& split, unsigned block = blockIdx.x) {
+  const ColumnIterator it(split, block);
   const ColumnTotal<Terms> sum(terms, it, split);
   if (!sum.valid) return;
   const std::int64_t place = (static_cast<std::int64_t>(it.chunk) * split.matrices + it.matrix) * split.columns + sum.column;

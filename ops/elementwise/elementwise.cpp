@@ -94,21 +94,22 @@ std::vector<Sample> elementwise_samples() {
   return samples;
 }
 
-std::vector<std::pair<int, int>> all_pairs() {
-  std::vector<std::pair<int, int>> pairs;
-  for (int output = 0; output < most_program_outputs; ++output) {
-    for (int input = 0; input < most_program_inputs; ++input) pairs.emplace_back(output, input);
-  }
-  return pairs;
-}
+}  // namespace
 
-std::vector<int> all_outputs() {
+std::vector<int> all_program_outputs() {
   std::vector<int> outputs(most_program_outputs);
   std::iota(outputs.begin(), outputs.end(), 0);
   return outputs;
 }
 
-}  // namespace
+std::vector<std::pair<int, int>> all_outputs_in_any_input() {
+  std::vector<std::pair<int, int>> pairs;
+  for (const int output : all_program_outputs()) {
+    for (int input = 0; input < most_program_inputs; ++input) pairs.emplace_back(output, input);
+  }
+  return pairs;
+}
+
 }  // namespace frit::ops
 
 FRIT_OPERATORS(elementwise) {
@@ -128,7 +129,7 @@ FRIT_OPERATORS(elementwise) {
                .halves = true,
                .scratch = [](const InferContext& call) { return block_program(call).scratch(); },
                .any_layout_inputs = {0},
-               .any_layout_outputs = all_outputs()},
-       .in_place = all_pairs(),
+               .any_layout_outputs = all_program_outputs()},
+       .in_place = all_outputs_in_any_input(),
        .samples = elementwise_samples});
 }

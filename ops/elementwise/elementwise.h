@@ -33,6 +33,11 @@ Functor make_functor(const Attributes& attributes) {
 // What a program may have at most, so that it travels as a kernel's argument and its values fit into shared memory.
 inline constexpr int most_program_inputs = 8, most_program_outputs = 4, most_instructions = 16, most_instruction_operands = 3;
 
+/// For Kernel::any_layout_outputs and Operator::in_place of operators that compute programs: every output, and every output in any input's
+/// memory.
+std::vector<int> all_program_outputs();
+std::vector<std::pair<int, int>> all_outputs_in_any_input();
+
 /// An operand of an image's shape, or with a number for each channel, sample or both, as kernels read it.
 inline bool lies_along(const Shape& operand, const Shape& image) {
   if (operand == image) return true;

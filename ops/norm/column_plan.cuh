@@ -85,7 +85,9 @@ inline std::optional<ColumnSplit> whole_slices(const ColumnGeometry& g, int widt
   };
   std::int64_t lanes = std::lcm<std::int64_t>(g.group, width) / width;
   if (vectors % lanes != 0 || lanes > ColumnSplit::most_lanes) return std::nullopt;
-  const bool halves_sectors = static_cast<std::size_t>(lanes * width) * element_size < sector && 2 * lanes <= ColumnSplit::most_lanes;
+  const auto piece = [&] { return static_cast<std::size_t>(lanes * width) * element_size; };
+  while (2 * piece() < sector && 2 * lanes <= ColumnSplit::most_lanes && vectors % (2 * lanes) == 0) lanes *= 2;
+  const bool halves_sectors = piece() < sector && 2 * lanes <= ColumnSplit::most_lanes;
   if (halves_sectors && vectors % (2 * lanes) == 0 && blocks_of(2 * lanes) * cluster_of(2 * lanes) >= enough_blocks) lanes *= 2;
   const int cluster = cluster_of(lanes);
   const std::int64_t rows = g.rows / (cluster * step_of(lanes));  // of a thread

@@ -7,8 +7,8 @@ namespace frit::ops {
 
 // Kernels for pooling of channels-last images, between a source and a sink. NVRTC compiles this header too.
 
-/// Threads of a block.
-inline constexpr int pool_threads = 256;
+/// Threads of a block, and blocks of a multiprocessor, for which there are registers: most of the time they wait for memory.
+inline constexpr int pool_threads = 256, resident_pool_blocks = 4;
 
 /// How blocks share the windows of channels-last images out: a thread has a vector of channels of one window, or of some of its elements
 /// where `strips` threads have it together.

@@ -50,11 +50,12 @@ ChannelKernel<ChannelShares<width, Index, Share>> channel_shares(const Share& sh
 }
 
 template <class T, class Body>
-__global__ void __launch_bounds__(pool_threads) reduce_windows_of_channels(T* output, const T* input, Body body) {
+__global__ void __launch_bounds__(pool_threads, resident_pool_blocks) reduce_windows_of_channels(T* output, const T* input, Body body) {
   body(stages::Stored<T>{input, true}, OptionalSink<T>{{output, true}});
 }
 template <class T, class Body>
-__global__ void gather_windows_of_channels(T* input_gradient, const T* gradient, Body body) {
+__global__ void __launch_bounds__(pool_threads, resident_pool_blocks)
+    gather_windows_of_channels(T* input_gradient, const T* gradient, Body body) {
   body(stages::Stored<T>{gradient, true}, stages::StoredSink<T>{input_gradient, true});
 }
 
@@ -149,6 +150,7 @@ std::optional<CentreKernel> channel_centre(const PoolGeometry& g, const TensorTy
       const auto kernel = make.template operator()<T, width, Index>(samples, channels);
       centre.emplace(header, concat(kind, '<', width, ", ", index, ", ", part, '>'), kernel.body, kernel.shape,
                      /*asks_for_each_sample=*/true);
+      centre->resident_blocks = resident_pool_blocks;
     };
     short_indices_do(g, g.planes) ? with_index.template operator()<std::int32_t>("std::int32_t")
                                   : with_index.template operator()<std::int64_t>("std::int64_t");

@@ -4,7 +4,6 @@
 #include "frit/ops/reduction/elementwise_sums.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/run.h"
@@ -123,21 +122,6 @@ std::vector<Sample> samples_of_rows() {
   };
 }
 
-template <class T>
-std::vector<T> numbers_below(T count) {
-  std::vector<T> result(static_cast<std::size_t>(count));
-  std::iota(result.begin(), result.end(), T{0});
-  return result;
-}
-
-std::vector<std::pair<int, int>> all_pairs() {
-  std::vector<std::pair<int, int>> pairs;
-  for (const int output : numbers_below(most_program_outputs)) {
-    for (const int input : numbers_below(most_program_inputs)) pairs.emplace_back(output, input);
-  }
-  return pairs;
-}
-
 }  // namespace
 
 std::optional<SummedImages> SummedImages::of(const Shape& shape, const OperatorCall& reduction) {
@@ -153,7 +137,7 @@ std::optional<SummedImages> SummedImages::of(const Shape& shape, const OperatorC
   const bool are_images = shape.rank() >= 4 && (axes == pixels || axes == all_pixels);
   if (element_count(shape) == 0 || (!images.are_rows_ && !are_images)) return std::nullopt;
   if (images.are_rows_) images.image_ = {element_count(shape) / shape.back(), shape.back(), 1, 1};
-  constexpr std::int64_t least_summed = 64;
+  constexpr std::int64_t least_summed = 16;
   const std::int64_t rows = element_count(shape) / images.image_[1], summed = images.of_each_sample_ ? rows / shape[0] : rows;
   return summed >= least_summed && rows <= INT32_MAX ? std::optional(images) : std::nullopt;
 }
@@ -240,7 +224,7 @@ Kernel elementwise_sums_kernel(KernelFunction run, std::function<std::size_t(con
   Kernel kernel{.run = std::move(run), .halves = true, .scratch = std::move(scratch)};
   if (rows) return kernel;  // contiguous
   kernel.any_layout_inputs = {0};
-  kernel.any_layout_outputs = numbers_below(most_program_outputs);
+  kernel.any_layout_outputs = all_program_outputs();
   kernel.one_layout = kernel.prefers_channels_last = true;
   return kernel;
 }
@@ -262,7 +246,7 @@ FRIT_OPERATORS(elementwise_sums) {
          .join_reduced = join_reduced(rows),
          .cpu = elementwise_sums_kernel(
              run_sums_in_parts, [](const InferContext& call) { return scratch_of_sums_in_parts(call, Device::cpu()); }, rows),
-         .in_place = all_pairs(),
+         .in_place = all_outputs_in_any_input(),
          .samples = rows ? samples_of_rows : samples_of_images});
   }
 }

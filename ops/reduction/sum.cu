@@ -9,6 +9,50 @@
 namespace frit::ops {
 namespace {
 
+/// Sums of columns of several tensors, for one launch, and another for those whose rows come in chunks. Small enough for an argument.
+template <class T, int width>
+struct ColumnSumsTable {
+  static constexpr int capacity = 32;
+  DividedColumnSums<T, width> terms[capacity];
+  ColumnSplit splits[capacity];
+  double* partial[capacity];
+  unsigned first_block[capacity], first_finish[capacity];
+  unsigned blocks = 0, finishing = 0;
+  int count = 0;
+
+  bool full() const { return count == capacity; }
+  void add(const DividedColumnSums<T, width>& sums, const ColumnSplit& split, double* chunks) {
+    terms[count] = sums;
+    splits[count] = split;
+    partial[count] = chunks;
+    first_block[count] = blocks;
+    first_finish[count] = finishing;
+    blocks += split.blocks();
+    if (chunks != nullptr) finishing += finish_blocks(split.matrices * split.columns);
+    ++count;
+  }
+  /// Of the last tensor whose blocks begin at this one or before: those without any have none.
+  __device__ int tensor_of(const unsigned (&first)[capacity], unsigned block) const {
+    int tensor = 0;
+    for (int other = 1; other < count; ++other) tensor = first[other] <= block ? other : tensor;
+    return tensor;
+  }
+};
+template <class T, int width>
+__global__ void __launch_bounds__(ColumnSplit::threads, 3) sum_columns_together(const __grid_constant__ ColumnSumsTable<T, width> table) {
+  const int i = table.tensor_of(table.first_block, blockIdx.x);
+  write_column_sums(table.partial[i], table.terms[i], table.splits[i], blockIdx.x - table.first_block[i]);
+}
+/// A tensor that comes whole begins where the next one does, which is the last to begin there.
+template <class T, int width>
+__global__ void __launch_bounds__(finish_columns* finish_parts)
+    finish_columns_together(const __grid_constant__ ColumnSumsTable<T, width> table) {
+  const int i = table.tensor_of(table.first_finish, blockIdx.x);
+  const ColumnSplit& split = table.splits[i];
+  finish_block_of_sums(table.partial[i], table.terms[i], static_cast<int>(split.chunks), split.matrices * split.columns,
+                       blockIdx.x - table.first_finish[i]);
+}
+
 /// Of an image in either layout.
 std::size_t scratch(const InferContext& call) {
   static_assert(sizeof(Sum<float>) == sizeof(Sum<double>) && sizeof(Sum<double>) == sizeof(Sum<std::uint64_t>));
@@ -29,11 +73,30 @@ std::optional<Columns> columns_of(const KernelContext& call) {
   return is_floating(call.inputs[0].dtype()) ? columns_of(lines_of(call)) : std::nullopt;
 }
 
-void sum_columns(const KernelContext& call, const Columns& columns, bool divide_by_count) {
-  const std::int64_t divisor = divide_by_count ? lines_of(call).count() : 1;
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    sum_columns_of(call.outputs[0].data<T>(), call.inputs[0].data<T>(), columns, divisor, call.scratch, call.stream);
-  });
+/// Of the calls whose vectors of columns are so wide.
+template <class T, int width>
+void sum_columns_at_once(std::span<const KernelContext> calls, bool divide_by_count) {
+  using Table = ColumnSumsTable<T, width>;
+  Table table;
+  const auto launch = [&] {
+    if (table.count == 0) return;
+    cuda::launch(sum_columns_together<T, width>, {dim3(table.blocks), dim3(ColumnSplit::threads)}, calls[0].stream, table);
+    const dim3 threads(finish_columns * finish_parts);
+    if (table.finishing > 0) cuda::launch(finish_columns_together<T, width>, {dim3(table.finishing), threads}, calls[0].stream, table);
+    table = {};
+  };
+  for (const KernelContext& call : calls) {
+    const auto columns = columns_of(call);
+    bool is_so_wide = false;
+    dispatch_column_width<T>(*columns, [&]<int own>() { is_so_wide = own == width; });
+    if (!is_so_wide) continue;
+    const ColumnSplit split = split_sums(*columns, width, sizeof(T));
+    const T* const x = call.inputs[0].data<T>();
+    const double divisor = divide_by_count ? static_cast<double>(lines_of(call).count()) : 1;
+    table.add({call.outputs[0].data<T>(), x, divisor, cuda::aligned_for_vectors(x)}, split, partial_sums(split, call.scratch));
+    if (table.full()) launch();
+  }
+  launch();
 }
 
 Kernel kernel(bool divide_by_count) {
@@ -46,10 +109,16 @@ Kernel kernel(bool divide_by_count) {
   };
   const Kernel of_lines = line_kernel(with_reduction, scratch);
   Kernel kernel = of_lines;
-  kernel.run = [=](const KernelContext& call) {
-    const auto columns = columns_of(call);
-    columns ? sum_columns(call, *columns, divide_by_count) : of_lines.run(call);
+  kernel.run_together = [=](std::span<const KernelContext> calls) {
+    std::vector<KernelContext> of_columns;
+    for (const KernelContext& call : calls) columns_of(call) ? of_columns.push_back(call) : of_lines.run(call);
+    if (of_columns.empty()) return;
+    dispatch_floating_and_halves(calls[0].inputs[0].dtype(), [&]<class T>() {
+      sum_columns_at_once<T, cuda::vector_width<T>>(of_columns, divide_by_count);
+      sum_columns_at_once<T, 1>(of_columns, divide_by_count);
+    });
   };
+  kernel.run = [together = kernel.run_together](const KernelContext& call) { together({&call, 1}); };
   kernel.describe = [=](const KernelContext& call) { return columns_of(call) ? "sums of columns" : of_lines.describe(call); };
   return kernel;
 }
