@@ -21,7 +21,8 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   const PoolOptions& options = call.as<PoolOptions>();
   const PoolGeometry g = pool_geometry(image.shape, options, image_rank);
   if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
-  return channel_centre(g, image, "frit/ops/pool/avg_pool.cuh", "ChannelWindows", concat("WindowMean<", name_of_computed(image.dtype), '>'),
+  return channel_centre(g, image, stages, "frit/ops/pool/avg_pool.cuh", "ChannelWindows",
+                        concat("WindowMean<", name_of_computed(image.dtype), '>'),
                         [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
                           const WindowMean<Computed<T>> mean{{options.count_include_pad}};
                           return channel_windows<width, Index>(mean, g, samples, channels);
@@ -41,7 +42,7 @@ std::optional<CentreKernel> backward_centre(const KernelContext& call, const Sta
   const TensorType image = {staged_type(call, stages).dtype, call.outputs[0].shape()};
   const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
   const PoolGeometry g = pool_geometry(image.shape, options, image_rank);
-  return channel_centre(g, image, "frit/ops/pool/avg_pool.cuh", "ChannelShares", "EqualShare",
+  return channel_centre(g, image, stages, "frit/ops/pool/avg_pool.cuh", "ChannelShares", "EqualShare",
                         [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
                           return channel_shares<width, Index>(EqualShare{{options.count_include_pad}}, g, samples, channels);
                         });

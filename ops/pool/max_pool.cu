@@ -23,7 +23,8 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   const PoolGeometry g = pool_geometry(image.shape, call.as<PoolOptions>(), image_rank);
   if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
   const auto centre_of = [&](const char* type, const auto& make) {
-    return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelWindows", concat(type, '<', name_of_computed(image.dtype), '>'),
+    return channel_centre(g, image, stages, "frit/ops/pool/max_pool.cuh", "ChannelWindows",
+                          concat(type, '<', name_of_computed(image.dtype), '>'),
                           [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
                             return channel_windows<width, Index>(make.template operator()<Computed<T>>(), g, samples, channels);
                           });
@@ -45,7 +46,7 @@ std::optional<CentreKernel> backward_centre(const KernelContext& call, const Sta
   const Tensor& indices = call.inputs[1];
   if (!lies_in_channels(indices)) return std::nullopt;
   const PoolGeometry g = pool_geometry(image.shape, call.as<PoolBackwardAttributes>().options, image_rank);
-  return channel_centre(g, image, "frit/ops/pool/max_pool.cuh", "ChannelShares", "ArgmaxShare",
+  return channel_centre(g, image, stages, "frit/ops/pool/max_pool.cuh", "ChannelShares", "ArgmaxShare",
                         [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
                           return channel_shares<width, Index>(ArgmaxShare{indices.data<std::int32_t>()}, g, samples, channels);
                         });

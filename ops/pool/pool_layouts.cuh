@@ -139,8 +139,8 @@ inline bool overlap_much(const PoolGeometry& g) { return g.output_elements() * w
 /// A pooling operator's kernel between stages, on images of this type: make.template operator()<T, width, Index>(samples, channels) gives
 /// it, "ChannelWindows" or "ChannelShares", with the last template argument `part` in the header.
 template <class Make>
-std::optional<CentreKernel> channel_centre(const PoolGeometry& g, const TensorType& image, const char* header, const char* kind,
-                                           const std::string& part, const Make& make) {
+std::optional<CentreKernel> channel_centre(const PoolGeometry& g, const TensorType& image, const Stages& stages, const char* header,
+                                           const char* kind, const std::string& part, const Make& make) {
   std::optional<CentreKernel> centre;
   const std::int64_t samples = image.shape[0], channels = image.shape[1];
   dispatch_floating_and_halves(image.dtype, [&]<class T>() {
@@ -150,7 +150,7 @@ std::optional<CentreKernel> channel_centre(const PoolGeometry& g, const TensorTy
       const auto kernel = make.template operator()<T, width, Index>(samples, channels);
       centre.emplace(header, concat(kind, '<', width, ", ", index, ", ", part, '>'), kernel.body, kernel.shape,
                      /*asks_for_each_sample=*/true);
-      centre->resident_blocks = resident_pool_blocks;
+      if (stages.before.instructions.empty()) centre->resident_blocks = resident_pool_blocks;  // programs take more registers
     };
     short_indices_do(g, g.planes) ? with_index.template operator()<std::int32_t>("std::int32_t")
                                   : with_index.template operator()<std::int64_t>("std::int64_t");

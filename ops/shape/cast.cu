@@ -6,6 +6,12 @@
 namespace frit::ops {
 namespace {
 
+/// Elements along the shorter side of a block that is turned, the taps of a kernel mostly.
+constexpr std::uint32_t most_taps = 512;
+/// Of a chunk.
+template <int width>
+constexpr std::int64_t chunk_elements = 2 * cuda::default_threads* width;
+
 /// Of each tensor the result, then the input. The input's elements lie in the result's order where `rows` is 1; else each block of
 /// rows x columns elements of the result is the transpose of one of the input.
 struct CastTable : TensorTable<2> {
@@ -24,6 +30,7 @@ struct CastTable : TensorTable<2> {
       block_rows = output.dim(1);
       block_columns = output.elements() / output.dim(0) / output.dim(1);
       if (to_last) std::swap(block_rows, block_columns);
+      if (std::min(block_rows, block_columns) > most_taps) return false;
     }
     rows[tensors] = static_cast<std::uint32_t>(block_rows);
     columns[tensors] = static_cast<std::uint32_t>(block_columns);
@@ -32,10 +39,34 @@ struct CastTable : TensorTable<2> {
   }
 };
 
-constexpr std::uint32_t transposed_at_once = 9;  // taps of a kernel, mostly
+/// Turns a block at `count` places along its longer side, by way of shared memory, so that neighbouring threads read and write neighbouring
+/// elements: from where each place's taps lie together to where those of each tap do, `row_step` apart, if `to_rows`, or the other way.
+template <class To, class From>
+__device__ void turn_places(To* to, const From* from, To* tile /* (count, taps) */, std::uint32_t count, std::uint32_t taps,
+                            std::uint32_t row_step, bool to_rows) {
+  const std::uint32_t threads = blockDim.x;
+  if (to_rows) {
+#pragma unroll 8
+    for (std::uint32_t i = threadIdx.x; i < count * taps; i += threads) tile[i] = convert<To>(from[i]);
+    __syncthreads();
+    for (std::uint32_t place = threadIdx.x; place < count; place += threads) {
+#pragma unroll 9
+      for (std::uint32_t t = 0; t < taps; ++t) to[t * row_step + place] = tile[place * taps + t];
+    }
+  } else {
+    for (std::uint32_t place = threadIdx.x; place < count; place += threads) {
+#pragma unroll 9
+      for (std::uint32_t t = 0; t < taps; ++t) tile[place * taps + t] = convert<To>(from[t * row_step + place]);
+    }
+    __syncthreads();
+#pragma unroll 8
+    for (std::uint32_t i = threadIdx.x; i < count * taps; i += threads) to[i] = tile[i];
+  }
+  __syncthreads();
+}
 
-/// A block a chunk of a tensor, of which a thread takes `width` neighbouring elements at a time, or a row or column of a block where the
-/// input lies in another order. Reads and writes each element once. Deterministic.
+/// A block a chunk of a tensor, of which a thread takes `width` neighbouring elements at a time, or the places of blocks that begin in the
+/// chunk where the input lies in another order. Reads and writes each element once. Deterministic.
 template <int width, class To, class From>
 __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __grid_constant__ CastTable table) {
   const auto chunk = table.chunk(blockIdx.x);
@@ -43,26 +74,16 @@ __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __gri
   const From* const from = static_cast<const From*>(table.memory[1][chunk.tensor]);
   const std::uint32_t rows = table.rows[chunk.tensor], columns = table.columns[chunk.tensor];
   if (rows > 1) {
-    // A thread has one place along the longer side of a block, and moves all elements there: as many reads are under way at a time.
-    const bool few_rows = rows < columns;
-    const std::uint32_t few = few_rows ? rows : columns, many = few_rows ? columns : rows;
-    const auto item_of = [few](std::int64_t element) { return static_cast<std::uint32_t>((element + few - 1) / few); };
-    for (std::uint32_t item = item_of(chunk.begin) + threadIdx.x; item < item_of(chunk.end); item += blockDim.x) {
-      const std::uint32_t place = item % many, block = (item - place) * few;
-      To* const to_first = to + block + (few_rows ? place : place * few);
-      const From* const from_first = from + block + (few_rows ? place * few : place);
-      const std::uint32_t to_step = few_rows ? many : 1, from_step = few_rows ? 1 : many;
-      for (std::uint32_t first = 0; first < few; first += transposed_at_once) {
-        From elements[transposed_at_once];
-#pragma unroll
-        for (std::uint32_t k = 0; k < transposed_at_once; ++k) {
-          if (first + k < few) elements[k] = from_first[(first + k) * from_step];
-        }
-#pragma unroll
-        for (std::uint32_t k = 0; k < transposed_at_once; ++k) {
-          if (first + k < few) to_first[(first + k) * to_step] = convert<To>(elements[k]);
-        }
-      }
+    __shared__ To tile[chunk_elements<width> + most_taps];
+    const bool to_rows = rows < columns;
+    const std::uint32_t taps = to_rows ? rows : columns, places = to_rows ? columns : rows;
+    const auto place_of = [taps](std::int64_t element) { return static_cast<std::uint32_t>((element + taps - 1) / taps); };
+    const std::uint32_t end = place_of(chunk.end);
+    for (std::uint32_t item = place_of(chunk.begin); item < end;) {
+      const std::uint32_t first = item % places, count = min(end - item, places - first), block = (item - first) * taps;
+      const std::uint32_t of_rows = block + first, of_line = block + first * taps;
+      turn_places(to + (to_rows ? of_rows : of_line), from + (to_rows ? of_line : of_rows), tile, count, taps, places, to_rows);
+      item += count;
     }
     return;
   }
@@ -83,12 +104,11 @@ constexpr std::int64_t most_parameters = 4 << 20;
 template <class To, class From>
 void cast_together(std::span<const KernelContext> calls) {
   constexpr int width = elementwise::width_for<To, From>;
-  constexpr std::int64_t chunk_elements = 2 * cuda::default_threads * width;
-  CastTable table(chunk_elements);
+  CastTable table(chunk_elements<width>);
   const auto launch = [&] {
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(table.chunks)), dim3(cuda::default_threads)};
     if (table.chunks > 0) cuda::launch(cast_kernel<width, To, From>, shape, calls[0].stream, table);
-    table = CastTable(chunk_elements);
+    table = CastTable(chunk_elements<width>);
   };
   for (const KernelContext& call : calls) {
     const bool is_image = std::is_same_v<To, From> && call.outputs[0].elements() > most_parameters;
