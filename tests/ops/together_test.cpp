@@ -28,9 +28,13 @@ Call call_of(const Operator& op, Sample sample, DType dtype, std::size_t number,
   const bool resizable = std::all_of(sample.inputs.begin(), sample.inputs.end(),
                                      [&](const ops::SampleInput& input) { return input.shape == old || input.shape.empty(); });
   Shape shape = resizable ? shapes[number % shapes.size()] : old;
-  if (op.name == "sum" || op.name == "mean") {  // whose axes its attributes name
+  if (op.name == "sum" || op.name == "mean") {  // whose axes its attributes name: longer ones, a few so long that rows are cut into chunks
     shape = old;
-    for (int axis = 0; axis < shape.rank(); ++axis) shape[axis] *= (number + static_cast<std::size_t>(axis)) % 4 == 0 ? 33 : 1 + number % 3;
+    const std::int64_t most_elements = number % 10 == 0 ? 20'000 : 1'000;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      const auto longer = static_cast<std::int64_t>((number + static_cast<std::size_t>(axis)) % 4 == 0 ? 600 : 1 + number % 3);
+      shape[axis] *= std::clamp<std::int64_t>(most_elements / std::max<std::int64_t>(element_count(shape), 1), 1, longer);
+    }
   }
   for (ops::SampleInput& input : sample.inputs) {
     if (input.shape == old) input.shape = shape;

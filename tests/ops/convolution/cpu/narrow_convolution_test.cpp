@@ -43,7 +43,8 @@ TEST_P(NarrowConvolution, GivesTheSumsInBothDirections) {
 }
 
 TEST_P(NarrowConvolution, HasTheSameBitsInAnyLayoutAndBatch) {
-  const auto& [image, weight, options] = GetParam();
+  const Shape &image = GetParam().image, &weight = GetParam().weight;
+  const ConvolutionOptions& options = GetParam().options;  // by name: lambdas of older clangs do not see the names of a binding
   const int rank = image.rank() - 2;
   const Tensor images = normal_tensor(image, DType::f32, 1), kernels = normal_tensor(weight, DType::f32, 2);
   const auto convolved = [&](const Tensor& some, Layout layout) {
