@@ -18,6 +18,8 @@ constexpr std::int64_t joined_channels = 64;
 constexpr std::int64_t many_columns = 512;
 /// Elements that are summed in one accumulator before they are added to the result: their weights stay in the nearest cache.
 constexpr std::int64_t most_depth = 256, most_bfloat_depth = 512;
+/// To read a weight from memory takes as long as so many products with it.
+constexpr std::int64_t products_of_read = 16;
 /// Rows of so many positions are worth tiles of their own.
 constexpr std::int64_t least_sliding_row = 2 * product_rows;
 
@@ -65,7 +67,7 @@ ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layou
   positions_place = own.add(largest.positions() * (spread ? 2 : 1), sizeof(void*));
   places_place = own.add(spread ? largest.positions() * 2 : 0, sizeof(std::int64_t));
   weights_place = own.add(packs_in_parts() ? most_taps * block_columns(element_size) : 0, element_size);
-  const std::int64_t cost = largest.positions() * groups * columns.size * depths;
+  const std::int64_t cost = std::max(largest.positions(), products_of_read) * groups * columns.size * depths;
   work = WorkSplit(boxes.count() * (d.geometry.groups / groups) * columns.count, cost, std::max(own.bytes(), finish.workspace_bytes));
 }
 
