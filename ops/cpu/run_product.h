@@ -64,7 +64,8 @@ template <class T>
 void multiply(const RunProduct<T>& product);
 
 /// The same, where each run is of three pixels of `channels` channels that neighbouring positions, a pixel apart, have in common: an
-/// element is read once for all that it adds to. The columns are one vector, a run's sum is channel by channel, and `next` is not read.
+/// element is read once for all that it adds to. The columns are one vector, a run's sum is channel by channel, and `next` is not read. For
+/// float.
 template <class T>
 struct SlidingProduct : RunProduct<T> {
   static constexpr int most_vectors = 1, taps = 3;
@@ -115,7 +116,6 @@ void add_outer_products(const GatheredOuterProducts<T>& products);
 extern template void multiply(const RunProduct<float>&);
 extern template void multiply(const RunProduct<double>&);
 extern template void multiply(const SlidingProduct<float>&);
-extern template void multiply(const SlidingProduct<double>&);
 extern template void add_outer_products(const OuterProducts<float>&);
 extern template void add_outer_products(const OuterProducts<double>&);
 extern template void add_outer_products(const GatheredOuterProducts<float>&);

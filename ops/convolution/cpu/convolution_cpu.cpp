@@ -194,7 +194,7 @@ void compute_phase(const Plan& plan, const Phase& phase, const Item& item, std::
                                      .bias = bias == nullptr ? nullptr : bias + in_group,
                                      .rectifier = last,
                                      .next = read_next};
-      if constexpr (std::is_same_v<T, A>) {
+      if constexpr (std::is_same_v<A, float>) {
         if (phase.slides) {
           multiply(SlidingProduct<T>{product, plan.window.axis[2] * plan.window.reach.step[2]});
           continue;

@@ -24,7 +24,7 @@ struct ConvolutionPlan {
     ImageAxes phase;
     TapRuns taps;
     std::int64_t weights;                      ///< where its packed weights begin
-    bool slides = false;                       ///< neighbouring positions have most of each run in common
+    bool slides = false;                       ///< neighbouring positions have most of each run in common, of float32
     std::vector<WeightElement> elements = {};  ///< of a block of columns, where weights are not packed
   };
 
