@@ -12,7 +12,8 @@ namespace {
 const std::vector<Shape> shapes = {{7},      {0, 3},       {1},          {2048},         {2049},       {3, 1401},
                                    {20'000}, {8, 3, 3, 3}, {1, 5, 2, 2}, {64, 16, 5, 5}, {16, 1, 3, 3}};
 
-constexpr std::int64_t most_elements = 20'000, mostly = 1'000;
+/// Of a tensor that is made longer, and of all but one in ten.
+constexpr std::int64_t most_elements = 20'000, few_elements = 1'000;
 
 struct Call {
   std::vector<Tensor> inputs, outputs;
@@ -32,7 +33,7 @@ Call call_of(const Operator& op, Sample sample, DType dtype, std::size_t number,
   Shape shape = resizable ? shapes[number % shapes.size()] : old;
   if (op.name == "sum" || op.name == "mean") {  // whose axes its attributes name: longer ones, a few so long that rows are cut into chunks
     shape = old;
-    const std::int64_t most = number % 10 == 0 ? most_elements : mostly;
+    const std::int64_t most = number % 10 == 0 ? most_elements : few_elements;
     for (int axis = 0; axis < shape.rank(); ++axis) {
       const auto longer = static_cast<std::int64_t>((number + static_cast<std::size_t>(axis)) % 4 == 0 ? 600 : 1 + number % 3);
       shape[axis] *= std::clamp<std::int64_t>(most / std::max<std::int64_t>(element_count(shape), 1), 1, longer);

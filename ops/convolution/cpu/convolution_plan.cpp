@@ -49,10 +49,10 @@ ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layou
     most_taps = std::max(most_taps, phases.back().taps.depth);
     weights += packed.elements(phases.back().taps);
     const std::vector<Run>& runs = phases.back().taps.runs;
-    phases.back().slides =
-        element_size == sizeof(float) && packed.vectors(0) == 1 && d.grid[2] >= least_sliding_row && std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
-          return run.length == SlidingProduct<float>::taps * window.axis[2] * window.reach.step[2];
-        });
+    phases.back().slides = element_size == sizeof(float) && packed.vectors(0) == 1 && d.grid[2] >= least_sliding_row &&
+                           std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
+                             return run.length == SlidingProduct<float>::taps * window.axis[2] * window.reach.step[2];
+                           });
     depths += phases.back().taps.depth;
   });
   through_buffer = !writes_to_output(d, output, element_size);
