@@ -39,29 +39,39 @@ struct CastTable : TensorTable<2> {
   }
 };
 
-/// Turns a block at `count` places along its longer side, by way of shared memory, so that neighbouring threads read and write neighbouring
-/// elements: from where each place's taps lie together to where those of each tap do, `row_step` apart, if `to_rows`, or the other way.
+/// As many reads are under way at a time.
+constexpr std::uint32_t taps_at_once = 9;
+
+/// Turns a block at `count` places along its longer side: from where each place's taps lie together to where those of each tap do,
+/// `row_step` apart, if `to_rows`, by way of registers, as the reads are near each other; or the other way by shared memory, as the writes
+/// would be apart.
 template <class To, class From>
 __device__ void turn_places(To* to, const From* from, To* tile /* (count, taps) */, std::uint32_t count, std::uint32_t taps,
                             std::uint32_t row_step, bool to_rows) {
   const std::uint32_t threads = blockDim.x;
   if (to_rows) {
-#pragma unroll 8
-    for (std::uint32_t i = threadIdx.x; i < count * taps; i += threads) tile[i] = convert<To>(from[i]);
-    __syncthreads();
     for (std::uint32_t place = threadIdx.x; place < count; place += threads) {
-#pragma unroll 9
-      for (std::uint32_t t = 0; t < taps; ++t) to[t * row_step + place] = tile[place * taps + t];
+      for (std::uint32_t first = 0; first < taps; first += taps_at_once) {
+        From elements[taps_at_once];
+#pragma unroll
+        for (std::uint32_t k = 0; k < taps_at_once; ++k) {
+          if (first + k < taps) elements[k] = from[place * taps + first + k];
+        }
+#pragma unroll
+        for (std::uint32_t k = 0; k < taps_at_once; ++k) {
+          if (first + k < taps) to[(first + k) * row_step + place] = convert<To>(elements[k]);
+        }
+      }
     }
-  } else {
-    for (std::uint32_t place = threadIdx.x; place < count; place += threads) {
-#pragma unroll 9
-      for (std::uint32_t t = 0; t < taps; ++t) tile[place * taps + t] = convert<To>(from[t * row_step + place]);
-    }
-    __syncthreads();
-#pragma unroll 8
-    for (std::uint32_t i = threadIdx.x; i < count * taps; i += threads) to[i] = tile[i];
+    return;
   }
+  for (std::uint32_t place = threadIdx.x; place < count; place += threads) {
+#pragma unroll 9
+    for (std::uint32_t t = 0; t < taps; ++t) tile[place * taps + t] = convert<To>(from[t * row_step + place]);
+  }
+  __syncthreads();
+#pragma unroll 8
+  for (std::uint32_t i = threadIdx.x; i < count * taps; i += threads) to[i] = tile[i];
   __syncthreads();
 }
 
