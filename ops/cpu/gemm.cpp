@@ -19,8 +19,18 @@ constexpr std::int64_t most_rows = 192, most_columns = 512, most_depth = 256;
 constexpr std::int64_t most_depth_across = 128;
 /// With so few rows, two tiles of them, a b whose rows lie side by side is not worth packing.
 constexpr std::int64_t few_rows = 2 * product_rows;
-/// With fewer items than this the blocks are made smaller, but not so small that what is packed for one is read too seldom.
-constexpr std::int64_t enough_items = 16, least_rows = 96, least_columns = 96;
+/// With fewer items than `enough_items` the blocks are made smaller, but not so small that what is packed for one is read too seldom.
+constexpr std::int64_t most_items = 16, least_rows = 96, least_columns = 96;
+/// Rows that are read across are read more slowly the shorter their pieces are: no smaller blocks than the threads need that there are when
+/// this is asked first, as plans stay what they are.
+std::int64_t enough_items(bool across) {
+  static const std::int64_t of_threads = std::clamp<std::int64_t>(2 * thread_count(), 4, most_items);
+  return across ? of_threads : most_items;
+}
+/// Whether lines that lie so many bytes apart fall on few sets of the nearest cache, an eighth of them or fewer.
+constexpr bool share_sets(std::int64_t bytes) { return bytes % 512 == 0; }
+/// With fewer blocks of rows b is packed for each, while it is at hand, not before all.
+constexpr std::int64_t least_readers = 3;
 /// Columns of b that are packed at a time, where it does not come packed: a block, or several of rows that lie side by side.
 constexpr std::int64_t most_panel_columns = 128;
 /// Rows of a that are copied are copied once for all columns, not by each item, where the copies stay in a cache of all cores.
@@ -29,7 +39,7 @@ constexpr std::size_t most_shared_bytes = std::size_t{8} << 20;
 /// whatever rows and columns are computed with it. Where there are few blocks of c, slices are items of their own.
 constexpr std::int64_t most_slices = 32;
 
-/// How the work is cut; a function of the sizes alone.
+/// How the work is cut; in a process a function of the sizes alone.
 struct Plan {
   GemmShape shape;
   std::int64_t batch;
@@ -49,12 +59,12 @@ struct Plan {
     slices = EvenBlocks(shape.depth, std::max(most_depth, (shape.depth + most_slices - 1) / most_slices));
     chunks = EvenBlocks(slices.size, shape.a_depth_stride == 1 ? most_depth : most_depth_across);
     cut_block(block);
-    spreads = slices.count > 1 && blocks() < enough_items;
+    spreads = slices.count > 1 && !is_enough(blocks());
     b_in_place = !b_is_packed && shape.rows <= few_rows && shape.b_column_stride == 1;
     by_columns = shape.a_depth_stride != 1 || b_in_place;
     const std::int64_t row_bytes = shape.a_row_stride * static_cast<std::int64_t>(element_size);
     const std::int64_t column_bytes = shape.a_depth_stride * static_cast<std::int64_t>(element_size);
-    copies_a = by_columns ? shape.a_depth_stride == 1 || column_bytes % 1024 == 0 : rows_collide(row_bytes);
+    copies_a = by_columns ? shape.a_depth_stride == 1 || share_sets(column_bytes) : rows_collide(row_bytes);
     copied_stride = packed_stride(by_columns ? rows.size : chunks.size, element_size);
     panel_columns = shape.b_column_stride == 1 ? most_panel_columns : block;
     a_place = own.add(copies_a ? (by_columns ? chunks.size : rows.size) * copied_stride : 0, element_size);
@@ -86,6 +96,8 @@ struct Plan {
   bool sums_of_slices() const { return !spreads && slices.count > 1 && chunks.count > 1; }
 
  private:
+  bool is_enough(std::int64_t items) const { return items >= enough_items(shape.a_depth_stride != 1); }
+
   void cut_block(std::int64_t block) {
     const auto cut = [&](std::int64_t rows_of_block, std::int64_t columns_of_block) {
       rows = EvenBlocks(shape.rows, rows_of_block, product_rows);
@@ -93,9 +105,12 @@ struct Plan {
     };
     std::int64_t height = most_rows, width = most_columns;
     cut(height, width);
-    while (blocks() < enough_items && columns.size > least_columns && width > least_columns)
+    // Where slices of larger blocks are items enough, and their sums cost less than what is read for them.
+    const bool sums_are_cheap = 2 * shape.rows * shape.columns <= slices.size * (shape.rows + shape.columns);
+    if (slices.count > 1 && sums_are_cheap && is_enough(blocks() * slices.count)) return;
+    while (!is_enough(blocks()) && columns.size > least_columns && width > least_columns)
       cut(height, width = std::max(width / 2, least_columns));
-    if (blocks() < enough_items) cut(least_rows, width);
+    if (!is_enough(blocks())) cut(least_rows, width);
   }
 };
 
@@ -310,7 +325,7 @@ PackedOperand packed_operand(const GemmShape& shape, std::size_t element_size) {
   const bool one = std::all_of(shape.b_batch_strides.begin(), shape.b_batch_strides.end(), [](std::int64_t stride) { return stride == 0; });
   if (!one || plan.elements() == 0) return {};
   const auto lanes = static_cast<std::int64_t>(simd::vector_bytes / element_size);
-  return {(shape.columns + lanes - 1) / lanes * lanes * shape.depth, plan.batch * plan.rows.count > 1};
+  return {(shape.columns + lanes - 1) / lanes * lanes * shape.depth, plan.batch * plan.rows.count >= least_readers};
 }
 
 template <class T>
