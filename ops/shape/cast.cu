@@ -39,44 +39,26 @@ struct CastTable : TensorTable<2> {
   }
 };
 
-/// As many reads are under way at a time.
-constexpr std::uint32_t taps_at_once = 9;
-
-/// Turns a block at `count` places along its longer side: from where each place's taps lie together to where those of each tap do,
-/// `row_step` apart, if `to_rows`, by way of registers, as the reads are near each other; or the other way by shared memory, as the writes
-/// would be apart.
+/// Moves `count` elements that lie so far apart, converted, as many reads under way at a time as are taps of a kernel mostly.
 template <class To, class From>
-__device__ void turn_places(To* to, const From* from, To* tile /* (count, taps) */, std::uint32_t count, std::uint32_t taps,
-                            std::uint32_t row_step, bool to_rows) {
-  const std::uint32_t threads = blockDim.x;
-  if (to_rows) {
-    for (std::uint32_t place = threadIdx.x; place < count; place += threads) {
-      for (std::uint32_t first = 0; first < taps; first += taps_at_once) {
-        From elements[taps_at_once];
+__device__ void move_line(To* to, std::uint32_t to_step, const From* from, std::uint32_t from_step, std::uint32_t count) {
+  constexpr std::uint32_t at_once = 9;
+  for (std::uint32_t first = 0; first < count; first += at_once) {
+    From elements[at_once];
 #pragma unroll
-        for (std::uint32_t k = 0; k < taps_at_once; ++k) {
-          if (first + k < taps) elements[k] = from[place * taps + first + k];
-        }
-#pragma unroll
-        for (std::uint32_t k = 0; k < taps_at_once; ++k) {
-          if (first + k < taps) to[(first + k) * row_step + place] = convert<To>(elements[k]);
-        }
-      }
+    for (std::uint32_t k = 0; k < at_once; ++k) {
+      if (first + k < count) elements[k] = from[(first + k) * from_step];
     }
-    return;
+#pragma unroll
+    for (std::uint32_t k = 0; k < at_once; ++k) {
+      if (first + k < count) to[(first + k) * to_step] = convert<To>(elements[k]);
+    }
   }
-  for (std::uint32_t place = threadIdx.x; place < count; place += threads) {
-#pragma unroll 9
-    for (std::uint32_t t = 0; t < taps; ++t) tile[place * taps + t] = convert<To>(from[t * row_step + place]);
-  }
-  __syncthreads();
-#pragma unroll 8
-  for (std::uint32_t i = threadIdx.x; i < count * taps; i += threads) to[i] = tile[i];
-  __syncthreads();
 }
 
-/// A block a chunk of a tensor, of which a thread takes `width` neighbouring elements at a time, or the places of blocks that begin in the
-/// chunk where the input lies in another order. Reads and writes each element once. Deterministic.
+/// A block a chunk of a tensor, of which a thread takes `width` neighbouring elements at a time; or, where the input lies in another order,
+/// places along the longer sides of blocks, with all elements there. Neighbouring threads write neighbouring elements either way: those of
+/// a place that the result has side by side go by way of shared memory. Reads and writes each element once. Deterministic.
 template <int width, class To, class From>
 __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __grid_constant__ CastTable table) {
   const auto chunk = table.chunk(blockIdx.x);
@@ -85,16 +67,22 @@ __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __gri
   const std::uint32_t rows = table.rows[chunk.tensor], columns = table.columns[chunk.tensor];
   if (rows > 1) {
     __shared__ To tile[chunk_elements<width> + most_taps];
-    const bool to_rows = rows < columns;
+    const bool to_rows = rows < columns;  // an element of each of few long rows, which lie side by side in the input
     const std::uint32_t taps = to_rows ? rows : columns, places = to_rows ? columns : rows;
     const auto place_of = [taps](std::int64_t element) { return static_cast<std::uint32_t>((element + taps - 1) / taps); };
-    const std::uint32_t end = place_of(chunk.end);
-    for (std::uint32_t item = place_of(chunk.begin); item < end;) {
-      const std::uint32_t first = item % places, count = min(end - item, places - first), block = (item - first) * taps;
-      const std::uint32_t of_rows = block + first, of_line = block + first * taps;
-      turn_places(to + (to_rows ? of_rows : of_line), from + (to_rows ? of_line : of_rows), tile, count, taps, places, to_rows);
-      item += count;
+    const std::uint32_t first = place_of(chunk.begin), end = place_of(chunk.end);
+    for (std::uint32_t item = first + threadIdx.x; item < end; item += blockDim.x) {
+      const std::uint32_t place = item % places, in_rows = (item - place) * taps + place;
+      if (to_rows) {
+        move_line(to + in_rows, places, from + item * taps, 1, taps);
+      } else {
+        move_line(tile + (item - first) * taps, 1, from + in_rows, places, taps);
+      }
     }
+    if (to_rows) return;
+    __syncthreads();
+#pragma unroll 8
+    for (std::uint32_t i = threadIdx.x; i < (end - first) * taps; i += blockDim.x) to[first * taps + i] = tile[i];
     return;
   }
   const auto fits = [](const void* memory, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(memory) % bytes == 0; };
