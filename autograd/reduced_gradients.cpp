@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "frit/ops/communication/reduce_scatter.h"
+#include "frit/ops/communication/all_reduce.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {
