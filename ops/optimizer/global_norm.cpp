@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "frit/ops/operator/operator.h"
-#include "frit/ops/optimizer/clip_scale.h"
+#include "frit/ops/optimizer/gradient_scale.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/sum_tile.h"
 

@@ -8,7 +8,7 @@
 #include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/scratch_parts.h"
-#include "frit/ops/optimizer/clip_scale.h"
+#include "frit/ops/optimizer/gradient_scale.h"
 
 namespace frit::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "frit/ops/optimizer/loss_scale.h"
+#include "frit/ops/optimizer/gradient_scale.h"
 
 #include "frit/ops/operator/run.h"
 #include "ops/elementwise/evaluation.h"
