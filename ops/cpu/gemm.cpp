@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "frit/ops/cpu/packed_gemm.h"
 #include "frit/ops/cpu/packed_matrix.h"
 #include "frit/ops/cpu/transpose.h"
 #include "frit/ops/cpu/work_split.h"
@@ -367,15 +366,8 @@ void gemm(const GemmShape& shape, const T* a, const T* b, const T* packed, const
   if (plan.spreads) add_slices(plan, partial, c);
 }
 
-template <class T>
-void gemm(const GemmShape& shape, const T* a, const T* b, const T* bias, T* c, std::span<std::byte> scratch) {
-  gemm<T>(shape, a, b, nullptr, bias, c, scratch);
-}
-
 template void pack_b(const GemmShape&, const float*, float*);
 template void pack_b(const GemmShape&, const double*, double*);
-template void gemm(const GemmShape&, const float*, const float*, const float*, float*, std::span<std::byte>);
-template void gemm(const GemmShape&, const double*, const double*, const double*, double*, std::span<std::byte>);
 template void gemm(const GemmShape&, const float*, const float*, const float*, const float*, float*, std::span<std::byte>);
 template void gemm(const GemmShape&, const double*, const double*, const double*, const double*, double*, std::span<std::byte>);
 

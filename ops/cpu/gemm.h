@@ -17,15 +17,26 @@ struct GemmShape {
   Strides a_batch_strides = {}, b_batch_strides = {};
 };
 
+/// How gemm takes a b that comes packed, as products read it: only one that is the same for a whole batch can.
+struct PackedOperand {
+  std::int64_t elements = 0;  ///< 0: it cannot
+  bool needed = false;        ///< else it packs part by part what comes unpacked: each part is read once
+};
+PackedOperand packed_operand(const GemmShape& shape, std::size_t element_size);
+template <class T>
+void pack_b(const GemmShape& shape, const T* b, T* packed);
+
 /// Bytes of scratch that gemm needs for elements of the given size.
 std::size_t gemm_scratch(const GemmShape& shape, std::size_t element_size);
 
-/// Runs on all threads. An element has the same bits for any number of them, and whatever the sizes but `depth`. `bias` may be null. For
-/// float and double.
+/// Runs on all threads. An element has the same bits for any number of them, and whatever the sizes but `depth`. `packed` may be null, with
+/// the same bits; else `b` is not read. `bias` may be null. For float and double.
 template <class T>
-void gemm(const GemmShape& shape, const T* a, const T* b, const T* bias, T* c, std::span<std::byte> scratch);
+void gemm(const GemmShape& shape, const T* a, const T* b, const T* packed, const T* bias, T* c, std::span<std::byte> scratch);
 
-extern template void gemm(const GemmShape&, const float*, const float*, const float*, float*, std::span<std::byte>);
-extern template void gemm(const GemmShape&, const double*, const double*, const double*, double*, std::span<std::byte>);
+extern template void pack_b(const GemmShape&, const float*, float*);
+extern template void pack_b(const GemmShape&, const double*, double*);
+extern template void gemm(const GemmShape&, const float*, const float*, const float*, const float*, float*, std::span<std::byte>);
+extern template void gemm(const GemmShape&, const double*, const double*, const double*, const double*, double*, std::span<std::byte>);
 
 }  // namespace frit::ops

@@ -1,6 +1,5 @@
 #include "frit/ops/linear/product_kernel.h"
 
-#include "frit/ops/cpu/packed_gemm.h"
 #include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
