@@ -15,7 +15,7 @@ inline constexpr int lane_vectors = 4;
 
 /// Whether something holds, in each lane.
 struct Mask {
-  Vector<std::int32_t> bits[lane_vectors];
+  Vector<std::int32_t> values[lane_vectors];
 };
 
 /// Vectors of float32 as the number that a functor is written for: of the same formula they make vector code that does not hang on what the
@@ -36,49 +36,32 @@ template <class Result, class Function, class... Operands>
 [[gnu::always_inline]] inline Result each_of(const Function& function, const Operands&... operands) {
   Result result;
 #pragma GCC unroll 4
-  for (int i = 0; i < lane_vectors; ++i) {
-    if constexpr (std::is_same_v<Result, Mask>) {
-      result.bits[i] = function(operands.values[i]...);
-    } else {
-      result.values[i] = function(operands.values[i]...);
-    }
-  }
+  for (int i = 0; i < lane_vectors; ++i) result.values[i] = function(operands.values[i]...);
   return result;
 }
 
-#define FRIT_LANES_OPERATOR(op, Result)                                                    \
-  inline Result operator op(const Lanes& a, const Lanes& b) {                              \
-    return each_of<Result>([](Vector<float> x, Vector<float> y) { return x op y; }, a, b); \
+#define FRIT_LANES_OPERATOR(op, Operand, Result)                         \
+  inline Result operator op(const Operand& a, const Operand& b) {        \
+    return each_of<Result>([](auto x, auto y) { return x op y; }, a, b); \
   }
-FRIT_LANES_OPERATOR(+, Lanes)
-FRIT_LANES_OPERATOR(-, Lanes)
-FRIT_LANES_OPERATOR(*, Lanes)
-FRIT_LANES_OPERATOR(/, Lanes)
-FRIT_LANES_OPERATOR(<, Mask)
-FRIT_LANES_OPERATOR(<=, Mask)
-FRIT_LANES_OPERATOR(>, Mask)
-FRIT_LANES_OPERATOR(>=, Mask)
-FRIT_LANES_OPERATOR(!=, Mask)
+FRIT_LANES_OPERATOR(+, Lanes, Lanes)
+FRIT_LANES_OPERATOR(-, Lanes, Lanes)
+FRIT_LANES_OPERATOR(*, Lanes, Lanes)
+FRIT_LANES_OPERATOR(/, Lanes, Lanes)
+FRIT_LANES_OPERATOR(<, Lanes, Mask)
+FRIT_LANES_OPERATOR(<=, Lanes, Mask)
+FRIT_LANES_OPERATOR(>, Lanes, Mask)
+FRIT_LANES_OPERATOR(>=, Lanes, Mask)
+FRIT_LANES_OPERATOR(!=, Lanes, Mask)
+FRIT_LANES_OPERATOR(&, Mask, Mask)
+FRIT_LANES_OPERATOR(|, Mask, Mask)
 #undef FRIT_LANES_OPERATOR
 inline Lanes operator-(const Lanes& a) {
   return each_of<Lanes>([](Vector<float> x) { return -x; }, a);
 }
-inline Mask operator&(Mask a, const Mask& b) {
-#pragma GCC unroll 4
-  for (int i = 0; i < lane_vectors; ++i) a.bits[i] &= b.bits[i];
-  return a;
-}
-inline Mask operator|(Mask a, const Mask& b) {
-#pragma GCC unroll 4
-  for (int i = 0; i < lane_vectors; ++i) a.bits[i] |= b.bits[i];
-  return a;
-}
 
 inline Lanes select(const Mask& condition, const Lanes& yes, const Lanes& no) {
-  Lanes result;
-#pragma GCC unroll 4
-  for (int i = 0; i < lane_vectors; ++i) result.values[i] = condition.bits[i] ? yes.values[i] : no.values[i];
-  return result;
+  return each_of<Lanes>([](Vector<std::int32_t> c, Vector<float> y, Vector<float> n) { return c ? y : n; }, condition, yes, no);
 }
 inline Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& c) {
   return each_of<Lanes>([](Vector<float> x, Vector<float> y, Vector<float> z) { return multiply_add(x, y, z); }, a, b, c);
