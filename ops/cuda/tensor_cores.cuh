@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "frit/core/cuda/vector.cuh"
 #include "frit/core/half.h"
@@ -38,38 +39,40 @@ __device__ inline float load_float(std::uint32_t address) {
 
 /// One instruction: sums (16, 8) += left (16, depth) * right (depth, 8).
 template <class Stored>
-struct Instruction;
-
-template <>
-struct Instruction<float> {
+struct Instruction {
   __device__ static void multiply(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#define FRIT_MMA(shape, type)                                                                                                        \
+  asm("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                                                   \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+    if constexpr (std::is_same_v<Stored, float>) {
+      FRIT_MMA("m16n8k8", "tf32");
+    } else if constexpr (std::is_same_v<Stored, Half>) {
+      FRIT_MMA("m16n8k16", "f16");
+    } else {
+      static_assert(std::is_same_v<Stored, BFloat16>);
+      FRIT_MMA("m16n8k16", "bf16");
+    }
+#undef FRIT_MMA
   }
 };
 
-template <>
-struct Instruction<Half> {
-  __device__ static void multiply(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
+/// What a thread reads of a factor, and what it does with it.
+struct Factor {
+  std::uint32_t of[4];
 };
-
-template <>
-struct Instruction<BFloat16> {
-  __device__ static void multiply(float* sums, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+template <class Stored>
+struct FactorProduct {
+  __device__ static int column_of(int i, int lane) { return lane % 4 * 2 + i % 2 + i / 4 * 8; }
+  __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
+    Instruction<Stored>::multiply(sums, a.of, b.of[0], b.of[1]);
+    Instruction<Stored>::multiply(sums + 4, a.of, b.of[2], b.of[3]);
   }
 };
 
 /// Halves of either kind. Rows and columns start at multiples of 16 bytes.
 template <class Stored>
-struct Product {
+struct Product : FactorProduct<Stored> {
   static constexpr int depth = 16;
   static constexpr bool rounds = false;
 
@@ -79,32 +82,20 @@ struct Product {
   }
 
   __device__ static int row_of(int i, int lane) { return lane / 4 + i / 2 % 2 * 8; }
-  __device__ static int column_of(int i, int lane) { return lane % 4 * 2 + i % 2 + i / 4 * 8; }
-
-  struct Factor {
-    std::uint32_t of[4];
-  };
   __device__ static int left_offset(int step, int lane) { return (lane % 8 + lane / 16 * 8) * step + lane / 8 % 2 * 8; }
   __device__ static int right_offset(int step, int block_step, int lane) { return lane % 16 * step + lane / 16 * block_step; }
   __device__ static Factor left(std::uint32_t own, int) { return right(own, 0); }
   __device__ static Factor right(std::uint32_t own, int) {
     Factor b;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(b.of[0]), "=r"(b.of[1]), "=r"(b.of[2]), "=r"(b.of[3])
-                 : "r"(own)
-                 : "memory");
+    load_transposed(b.of, own);
     return b;
-  }
-  __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
-    Instruction<Stored>::multiply(sums, a.of, b.of[0], b.of[1]);
-    Instruction<Stored>::multiply(sums + 4, a.of, b.of[2], b.of[3]);
   }
 };
 
 /// float32, which is to be rounded to the 10 bits of TF32 first. A thread reads pairs of neighbours of the left factor; its rows are
 /// numbered so that these are what it needs.
 template <>
-struct Product<float> {
+struct Product<float> : FactorProduct<float> {
   static constexpr int depth = 8;
   static constexpr bool rounds = true;
 
@@ -125,11 +116,6 @@ struct Product<float> {
   }
 
   __device__ static int row_of(int i, int lane) { return lane / 4 * 2 + i / 2 % 2; }
-  __device__ static int column_of(int i, int lane) { return lane % 4 * 2 + i % 2 + i / 4 * 8; }
-
-  struct Factor {
-    std::uint32_t of[4];
-  };
   __device__ static int left_offset(int step, int lane) { return lane % 4 * step + lane / 4 * 2; }
   __device__ static int right_offset(int step, int, int lane) { return lane % 4 * step + lane / 4; }
   /// `further`: bytes to what is half the depth further.
@@ -142,10 +128,6 @@ struct Product<float> {
   __device__ static Factor right(std::uint32_t own, int further) {
     const std::uint32_t second = own + static_cast<std::uint32_t>(further);
     return {{load<0>(own), load<0>(second), load<32>(own), load<32>(second)}};
-  }
-  __device__ static void multiply(Sums& sums, const Factor& a, const Factor& b) {
-    Instruction<float>::multiply(sums, a.of, b.of[0], b.of[1]);
-    Instruction<float>::multiply(sums + 4, a.of, b.of[2], b.of[3]);
   }
 
  private:
