@@ -5,6 +5,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/cluster_barrier.cuh"
+#include "frit/ops/cuda/phase_barrier.cuh"
 
 namespace frit::cuda {
 
@@ -73,26 +74,11 @@ inline void launch_clusters(const void* kernel, const LaunchShape& shape, int bl
 class ByteBarrier {
  public:
   /// By one thread, before a barrier of the block, or of the cluster where other blocks send.
-  __device__ void init() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(this)) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
-  }
+  __device__ void init() { phases().init(1); }
   /// By one thread, once a phase.
-  __device__ void expect(unsigned bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes) : "memory");
-#endif
-  }
+  __device__ void expect(unsigned bytes) { phases().arrive_expecting(static_cast<int>(bytes)); }
   /// Starts a copy from global to shared memory: both addresses and the number of bytes are multiples of 16.
-  __device__ void copy(void* to, const void* from, unsigned bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
-                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(this))
-                 : "memory");
-#endif
-  }
+  __device__ void copy(void* to, const void* from, unsigned bytes) { phases().copy(shared_address(to), from, static_cast<int>(bytes)); }
   /// Sends a number to the place of the cluster's block `block` that `place` is in this one; this barrier's place there counts it.
   __device__ void send(double* place, int block, double value) {
 #if __CUDA_ARCH__ >= 900
@@ -104,19 +90,11 @@ class ByteBarrier {
 #endif
   }
   /// By any thread: until the phase is over. What came in it is then seen.
-  __device__ void wait(unsigned parity) {
-#if __CUDA_ARCH__ >= 900
-    unsigned done = 0;
-    while (done == 0) {
-      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                   : "=r"(done)
-                   : "r"(shared_address(this)), "r"(parity)
-                   : "memory");
-    }
-#endif
-  }
+  __device__ void wait(unsigned parity) { phases().wait(parity); }
 
  private:
+  __device__ PhaseBarrier phases() const { return {shared_address(this)}; }
+
   unsigned long long state_;
 };
 
