@@ -1,6 +1,5 @@
 // Dropout and its gradient. The mask is the CPU's, element for element.
 
-#include "frit/ops/cuda/counter.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
 #include "frit/ops/random/dropout_mask.h"
 
@@ -28,6 +27,9 @@ __global__ void dropout_kernel(T* output, std::uint8_t* mask, const T* input, co
   }
 }
 
+/// One thread.
+__global__ void advance_counter(std::int64_t* counter) { ++*counter; }
+
 void run_cuda_dropout(const KernelContext& call) {
   const auto& attributes = call.as<DropoutAttributes>();
   const Tensor &input = call.inputs[0], &counter = call.inputs[1], &output = call.outputs[0], &mask = call.outputs[1];
@@ -37,12 +39,12 @@ void run_cuda_dropout(const KernelContext& call) {
   for (const Tensor& result : {output, mask}) vector = vector && (!result.defined() || elementwise::fits_vectors(result, quad));
   if (count > 0) {
     dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
-      cuda::launch(dropout_kernel<T>, cuda::loop_shape((count + quad - 1) / quad), call.stream,
-                   output.defined() ? output.data<T>() : nullptr, mask.defined() ? mask.data<std::uint8_t>() : nullptr, input.data<T>(),
-                   counter.data<std::int64_t>(), dropout, Drop<Computed<T>>(attributes.probability), count, vector);
+      cuda::launch(dropout_kernel<T>, cuda::loop_shape((count + quad - 1) / quad), call.stream, data_or_null<T>(output),
+                   data_or_null<std::uint8_t>(mask), input.data<T>(), counter.data<std::int64_t>(), dropout,
+                   Drop<Computed<T>>(attributes.probability), count, vector);
     });
   }
-  advance_counter(call.stream, counter);
+  cuda::launch(advance_counter, {.grid = 1, .block = 1}, call.stream, counter.data<std::int64_t>());
 }
 
 void run_cuda_dropout_backward(const KernelContext& call) {
