@@ -71,32 +71,19 @@ struct Names {
 };
 
 constexpr Names names_of(ConvolutionKind kind) {
-  switch (kind) {
-    case ConvolutionKind::data_gradient:
-      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
-    case ConvolutionKind::weight_gradient:
-      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
-    default:
-      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+#define FRIT_NAMES(operation, prefix, input, weight, output)                                                             \
+  {                                                                                                                      \
+    CUDNN_BACKEND_OPERATION_CONVOLUTION_##operation##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_CONV_DESC, \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##input, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##weight,       \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##output, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_ALPHA,         \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_BETA                                                                 \
   }
+  switch (kind) {
+    case ConvolutionKind::data_gradient: return FRIT_NAMES(BACKWARD_DATA, BWD_DATA, DX, W, DY);
+    case ConvolutionKind::weight_gradient: return FRIT_NAMES(BACKWARD_FILTER, BWD_FILTER, X, DW, DY);
+    default: return FRIT_NAMES(FORWARD, FORWARD, X, W, Y);
+  }
+#undef FRIT_NAMES
 }
 
 /// What a library's activation is called; without a mode it is made of several nodes.

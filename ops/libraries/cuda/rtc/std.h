@@ -9,9 +9,7 @@ using size_t = decltype(sizeof(0));
 namespace std {
 
 using size_t = ::size_t;
-using int8_t = signed char;
 using uint8_t = unsigned char;
-using int16_t = short;
 using uint16_t = unsigned short;
 using int32_t = int;
 using uint32_t = unsigned int;
@@ -40,17 +38,6 @@ struct conditional<false, A, B> {
 };
 template <bool condition, class A, class B>
 using conditional_t = typename conditional<condition, A, B>::type;
-
-template <class T>
-struct remove_const {
-  using type = T;
-};
-template <class T>
-struct remove_const<const T> {
-  using type = T;
-};
-template <class T>
-using remove_const_t = typename remove_const<T>::type;
 
 template <class T, T... numbers>
 struct integer_sequence {};
