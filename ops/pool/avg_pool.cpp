@@ -142,9 +142,9 @@ void spread_channels(const PoolGeometry& g, std::int64_t channels, bool count_pa
   });
 }
 
-void run(const KernelContext& call, int image_rank) {
+void run(const KernelContext& call) {
   const PoolOptions& options = call.as<PoolOptions>();
-  const PoolGeometry g = pool_geometry(call.inputs[0].shape(), options, image_rank);
+  const PoolGeometry g = pool_geometry(call.inputs[0].shape(), options);
   constexpr std::int64_t few = 32;  // so few terms that their sum needs no more digits than they have
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     if (lie_channels_last(call)) {
@@ -157,9 +157,9 @@ void run(const KernelContext& call, int image_rank) {
   });
 }
 
-void run_backward(const KernelContext& call, int image_rank) {
+void run_backward(const KernelContext& call) {
   const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
-  const PoolGeometry g = pool_geometry(call.outputs[0].shape(), options, image_rank);
+  const PoolGeometry g = pool_geometry(call.outputs[0].shape(), options);
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* const gradient = call.inputs[0].data<T>();
     if (lie_channels_last(call))
@@ -186,10 +186,10 @@ std::vector<TensorType> infer_backward(const InferContext& call, int image_rank)
 }
 
 /// Of windows that all lie inside the image.
-std::optional<Averaging> averaging(const Shape& input, const PoolOptions& options, int image_rank) {
-  const PoolGeometry g = pool_geometry(input, options, image_rank);
+std::optional<Averaging> averaging(const Shape& input, const Attributes& attributes) {
+  const PoolGeometry g = pool_geometry(input, attributes.as<PoolOptions>());
   Averaging averages{.result = pool_output_shape(input, g)};
-  for (std::size_t axis = 3 - static_cast<std::size_t>(image_rank); axis < 3; ++axis) {
+  for (std::size_t axis = static_cast<std::size_t>(5 - input.rank()); axis < 3; ++axis) {
     const bool inside = g.padding[axis] == 0 && g.window_begin(axis, g.output[axis] - 1) + g.kernel[axis] <= g.image[axis];
     if (!inside) return std::nullopt;
     averages.image.push_back(g.image[axis]);
@@ -228,8 +228,8 @@ std::vector<Sample> backward_samples(int image_rank) {
   for (const Sample& forward : image_rank == 2 ? samples_2d() : samples_3d()) {
     const Shape& input = forward.inputs[0].shape;
     const PoolOptions& options = forward.attributes.as<PoolOptions>();
-    result.push_back({.inputs = {pool_output_shape(input, pool_geometry(input, options, image_rank))},
-                      .attributes = pool_backward_attributes(input, options)});
+    result.push_back(
+        {.inputs = {pool_output_shape(input, pool_geometry(input, options))}, .attributes = pool_backward_attributes(input, options)});
   }
   return result;
 }
@@ -245,14 +245,11 @@ void add(Registry& registry, int image_rank) {
           [name](const GradientContext& c) {
             return emit(name + "_backward", {c.gradients[0]}, pool_backward_attributes(c.inputs[0].shape(), c.as<PoolOptions>()));
           },
-      .averaging = [image_rank](const Shape& input, const Attributes& a) { return averaging(input, a.as<PoolOptions>(), image_rank); },
+      .averaging = averaging,
       .staged_inputs = {{0}},
       .staged_output = true,
       .samples_in = samples_of_input_0,
-      .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); },
-              .any_layout_inputs = {0},
-              .any_layout_outputs = {0},
-              .one_layout = true},
+      .cpu = {.run = run, .any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true},
       .samples = image_rank == 2 ? samples_2d : samples_3d,
   });
   registry.add<PoolBackwardAttributes>({
@@ -262,10 +259,7 @@ void add(Registry& registry, int image_rank) {
       .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
       .gradient = [name](const GradientContext& c) { return emit(name, {c.gradients[0]}, c.as<PoolBackwardAttributes>().options); },
       .staged_output = true,
-      .cpu = {.run = [image_rank](const KernelContext& call) { run_backward(call, image_rank); },
-              .any_layout_inputs = {0},
-              .any_layout_outputs = {0},
-              .one_layout = true},
+      .cpu = {.run = run_backward, .any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true},
       .samples = [image_rank] { return backward_samples(image_rank); },
   });
 }

@@ -124,8 +124,8 @@ void pool_channels(const PoolGeometry& g, std::int64_t channels, const T* input,
   });
 }
 
-void run(const KernelContext& call, int image_rank) {
-  const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>(), image_rank);
+void run(const KernelContext& call) {
+  const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>());
   std::int32_t* const indices = data_or_null<std::int32_t>(call.outputs[1]);
   const std::int64_t channels = call.inputs[0].dim(1);
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
@@ -164,7 +164,7 @@ void gather_channels(const PoolGeometry& g, std::int64_t channels, const T* grad
 }
 
 /// The planes in parallel, the windows of a plane in order.
-void run_backward(const KernelContext& call, int image_rank) {
+void run_backward(const KernelContext& call) {
   const Tensor& gradient = call.inputs[0];
   const Tensor& input_gradient = call.outputs[0];
   const std::int64_t planes = gradient.dim(0) * gradient.dim(1);
@@ -173,7 +173,7 @@ void run_backward(const KernelContext& call, int image_rank) {
   const std::int32_t* const indices = call.inputs[1].data<std::int32_t>();
   dispatch_floating(gradient.dtype(), [&]<class T>() {
     if (lie_channels_last(call)) {
-      const PoolGeometry g = pool_geometry(input_gradient.shape(), call.as<PoolBackwardAttributes>().options, image_rank);
+      const PoolGeometry g = pool_geometry(input_gradient.shape(), call.as<PoolBackwardAttributes>().options);
       return gather_channels(g, gradient.dim(1), gradient.data<T>(), indices, input_gradient.data<T>());
     }
     parallel_for(planes, std::max<std::int64_t>(1, 16384 / elements), [&](std::int64_t begin, std::int64_t end) {
@@ -249,8 +249,7 @@ std::vector<Sample> backward_samples(int image_rank) {
   for (const Sample& forward : image_rank == 2 ? forward_2d : forward_3d) {
     const Shape& input = forward.inputs[0].shape;
     const PoolOptions& options = forward.attributes.as<PoolOptions>();
-    const PoolGeometry g = pool_geometry(input, options, image_rank);
-    const Shape output = pool_output_shape(input, g);
+    const Shape output = pool_output_shape(input, pool_geometry(input, options));
     result.push_back(
         {.inputs = {output, SampleInput::indices(output, DType::i32)}, .attributes = pool_backward_attributes(input, options)});
   }
@@ -274,10 +273,7 @@ void add(Registry& registry, int image_rank) {
       .staged_inputs = {{0}},
       .staged_output = true,
       .samples_in = samples_of_input_0,
-      .cpu = {.run = [image_rank](const KernelContext& call) { run(call, image_rank); },
-              .any_layout_inputs = {0},
-              .any_layout_outputs = {0, 1},
-              .one_layout = true},
+      .cpu = {.run = run, .any_layout_inputs = {0}, .any_layout_outputs = {0, 1}, .one_layout = true},
       .samples = image_rank == 2 ? samples_2d : samples_3d,
   });
   registry.add<PoolBackwardAttributes>({
@@ -287,10 +283,7 @@ void add(Registry& registry, int image_rank) {
       .infer = [image_rank](const InferContext& call) { return infer_backward(call, image_rank); },
       .no_gradient = "not differentiable twice",
       .staged_output = true,
-      .cpu = {.run = [image_rank](const KernelContext& call) { run_backward(call, image_rank); },
-              .any_layout_inputs = {0, 1},
-              .any_layout_outputs = {0},
-              .one_layout = true},
+      .cpu = {.run = run_backward, .any_layout_inputs = {0, 1}, .any_layout_outputs = {0}, .one_layout = true},
       .index_inputs = {{1, [](const InferContext& call) { return element_count(call.as<PoolBackwardAttributes>().image); }, -1}},
       .samples = [image_rank] { return backward_samples(image_rank); },
   });

@@ -7,8 +7,8 @@
 namespace frit::ops {
 namespace {
 
-void run(const KernelContext& call, int image_rank) {
-  const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>(), image_rank);
+void run(const KernelContext& call) {
+  const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     std::int32_t* const indices = data_or_null<std::int32_t>(call.outputs[1]);
     reduce_all_windows<T>(call.outputs[0], call.inputs[0], g, call.stream,
@@ -16,11 +16,11 @@ void run(const KernelContext& call, int image_rank) {
   });
 }
 
-std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages, int image_rank) {
+std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
   const Tensor& indices = call.outputs[1];
   if (indices.defined() && !lies_in_channels(indices)) return std::nullopt;
-  const PoolGeometry g = pool_geometry(image.shape, call.as<PoolOptions>(), image_rank);
+  const PoolGeometry g = pool_geometry(image.shape, call.as<PoolOptions>());
   if (!stages.before.instructions.empty() && overlap_much(g)) return std::nullopt;
   const auto centre_of = [&](const char* type, const auto& make) {
     return channel_centre(g, image, stages, "frit/ops/pool/max_pool.cuh", "ChannelWindows",
@@ -33,19 +33,19 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
   return centre_of("WindowMaximum", [&]<class C>() { return WindowMaximum<C>{indices.data<std::int32_t>()}; });
 }
 
-void run_backward(const KernelContext& call, int image_rank) {
-  const PoolGeometry g = pool_geometry(call.outputs[0].shape(), call.as<PoolBackwardAttributes>().options, image_rank);
+void run_backward(const KernelContext& call) {
+  const PoolGeometry g = pool_geometry(call.outputs[0].shape(), call.as<PoolBackwardAttributes>().options);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     gather_all_windows<T>(call.outputs[0], call.inputs[0], g, call.stream,
                           [&](std::int64_t offset) { return ArgmaxShare{call.inputs[1].data<std::int32_t>() + offset}; });
   });
 }
 
-std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages, int image_rank) {
+std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = {staged_type(call, stages).dtype, call.outputs[0].shape()};
   const Tensor& indices = call.inputs[1];
   if (!lies_in_channels(indices)) return std::nullopt;
-  const PoolGeometry g = pool_geometry(image.shape, call.as<PoolBackwardAttributes>().options, image_rank);
+  const PoolGeometry g = pool_geometry(image.shape, call.as<PoolBackwardAttributes>().options);
   return channel_centre(g, image, stages, "frit/ops/pool/max_pool.cuh", "ChannelShares", "ArgmaxShare",
                         [&]<class T, int width, class Index>(std::int64_t samples, std::int64_t channels) {
                           return channel_shares<width, Index>(ArgmaxShare{indices.data<std::int32_t>()}, g, samples, channels);
@@ -56,13 +56,9 @@ std::optional<CentreKernel> backward_centre(const KernelContext& call, const Sta
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(max_pool) {
-  for (const int image_rank : {2, 3}) {
-    const auto with_rank = [image_rank](auto function) {
-      return [function, image_rank](const auto&... arguments) { return function(arguments..., image_rank); };
-    };
-    const std::string name = concat("max_pool", image_rank, "d");
-    Kernel kernel = pool_kernel(with_rank(run), {0}, {0, 1}, with_rank(centre));
-    registry.add_cuda(name, values_compiled(std::move(kernel), with_rank(centre)));
-    registry.add_cuda(name + "_backward", pool_kernel(with_rank(run_backward), {0, 1}, {0}, with_rank(backward_centre), /*backward=*/true));
+  for (const std::string name : {"max_pool2d", "max_pool3d"}) {
+    Kernel kernel = pool_kernel(run, {0}, {0, 1}, centre);
+    registry.add_cuda(name, values_compiled(std::move(kernel), centre));
+    registry.add_cuda(name + "_backward", pool_kernel(run_backward, {0, 1}, {0}, backward_centre, /*backward=*/true));
   }
 }

@@ -53,6 +53,10 @@ PoolOptions canonical_options(PoolOptions options, int image_rank);
 
 /// Throws ErrorKind::argument unless the input has the form (N, C, image...) and the options fit it.
 PoolGeometry pool_geometry(const Shape& input, const PoolOptions& options, int image_rank);
+/// Of a call that was inferred.
+inline PoolGeometry pool_geometry(const Shape& input, const PoolOptions& options) {
+  return pool_geometry(input, options, input.rank() - 2);
+}
 /// (N, C, output...)
 Shape pool_output_shape(const Shape& input, const PoolGeometry& geometry);
 /// (N, C, image...) of a call of a backward operator, whose gradient must have the forward call's output shape.
