@@ -83,25 +83,36 @@ __device__ inline void complete_products() {
 /// A thread's sums: [4 j + 2 h + v] is in row 16 w + 8 h + lane / 4, column 8 j + 2 (lane % 4) + v, w being its warp's number of four.
 using Sums = float[24];
 
+// A thread's sums as operands of an instruction, and their names in it.
+#define FRIT_FOUR(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
+#define FRIT_SUMS_16 FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12)
+#define FRIT_SUMS_32 FRIT_SUMS_16, FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28)
+#define FRIT_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FRIT_16 FRIT_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define FRIT_24 FRIT_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define FRIT_32 FRIT_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define FRIT_48 FRIT_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define FRIT_64 FRIT_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+/// The instruction FRIT_WGMMA(shape, type, transposed, ...) for `n` columns; `transposed` is said of halves alone.
+#define FRIT_BY_TYPE(n, transposed, ...)                         \
+  if constexpr (std::is_same_v<Stored, Half>) {                  \
+    FRIT_WGMMA("m64n" n "k16", "f16", transposed, __VA_ARGS__);  \
+  } else if constexpr (std::is_same_v<Stored, BFloat16>) {       \
+    FRIT_WGMMA("m64n" n "k16", "bf16", transposed, __VA_ARGS__); \
+  } else {                                                       \
+    FRIT_WGMMA("m64n" n "k8", "tf32", "", __VA_ARGS__);          \
+  }
+
 /// sums = left * right + sums, or + 0, once they are complete.
 template <class Stored>
 __device__ void multiply(Sums& s, std::uint64_t left, std::uint64_t right, bool adds) {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
-#define FRIT_WGMMA(shape, type, transposed)                                                                                              \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %26, 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type "." type                     \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23},"        \
-               " %24, %25, p, 1, 1" transposed ";\n}"                                                                                    \
-               : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]), "+f"(s[8]), "+f"(s[9]), \
-                 "+f"(s[10]), "+f"(s[11]), "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]), "+f"(s[16]), "+f"(s[17]), "+f"(s[18]),    \
-                 "+f"(s[19]), "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23])                                                         \
+#define FRIT_WGMMA(shape, type, transposed, sums)                                                                              \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %26, 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums \
+               "}, %24, %25, p, 1, 1" transposed ";\n}"                                                                        \
+               : FRIT_SUMS_16, FRIT_FOUR(16), FRIT_FOUR(20)                                                                    \
                : "l"(left), "l"(right), "r"(static_cast<int>(adds)))
-  if constexpr (std::is_same_v<Stored, Half>) {
-    FRIT_WGMMA("m64n48k16", "f16", ", 0, 0");
-  } else if constexpr (std::is_same_v<Stored, BFloat16>) {
-    FRIT_WGMMA("m64n48k16", "bf16", ", 0, 0");
-  } else {
-    FRIT_WGMMA("m64n48k8", "tf32", "");
-  }
+  FRIT_BY_TYPE("48", ", 0, 0", FRIT_24)
 #undef FRIT_WGMMA
 #endif
 }
@@ -117,27 +128,15 @@ __device__ void hold(float (&sums)[count]) {
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
 
-#define FRIT_FOUR(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
-
 /// sums += left * right, once they are complete.
 template <class Stored>
 __device__ void multiply(WideSums& s, std::uint64_t left, std::uint64_t right) {
 #if FRIT_HAS_WARPGROUP_PRODUCTS
-#define FRIT_WGMMA(shape, type, transposed)                                                                                           \
-  asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type                                                            \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24," \
-               " %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}," \
-               " %48, %49, 1, 1, 1" transposed ";"                                                                                    \
-               : FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28), \
-                 FRIT_FOUR(32), FRIT_FOUR(36), FRIT_FOUR(40), FRIT_FOUR(44)                                                           \
+#define FRIT_WGMMA(shape, type, transposed, sums)                                                                          \
+  asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums "}, %48, %49, 1, 1, 1" transposed ";" \
+               : FRIT_SUMS_32, FRIT_FOUR(32), FRIT_FOUR(36), FRIT_FOUR(40), FRIT_FOUR(44)                                  \
                : "l"(left), "l"(right))
-  if constexpr (std::is_same_v<Stored, Half>) {
-    FRIT_WGMMA("m64n96k16", "f16", ", 0, 0");
-  } else if constexpr (std::is_same_v<Stored, BFloat16>) {
-    FRIT_WGMMA("m64n96k16", "bf16", ", 0, 0");
-  } else {
-    FRIT_WGMMA("m64n96k8", "tf32", "");
-  }
+  FRIT_BY_TYPE("96", ", 0, 0", FRIT_48)
 #undef FRIT_WGMMA
 #endif
 }
@@ -166,50 +165,37 @@ __device__ __forceinline__ void multiply_held(float (&s)[columns / 2], const std
                ", 1, 1, 1" transposed ";"                                                                                  \
                : FRIT_SUMS                                                                                                 \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right))
-#define FRIT_BY_TYPE(n, ...)                                \
-  if constexpr (std::is_same_v<Stored, Half>) {             \
-    FRIT_WGMMA("m64n" n "k16", "f16", ", 0", __VA_ARGS__);  \
-  } else if constexpr (std::is_same_v<Stored, BFloat16>) {  \
-    FRIT_WGMMA("m64n" n "k16", "bf16", ", 0", __VA_ARGS__); \
-  } else {                                                  \
-    FRIT_WGMMA("m64n" n "k8", "tf32", "", __VA_ARGS__);     \
-  }
-#define FRIT_8 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define FRIT_16 FRIT_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define FRIT_32 FRIT_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define FRIT_64                                                                                                               \
-  FRIT_32                                                                                                                     \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-  " %56, %57, %58, %59, %60, %61, %62, %63"
-#define FRIT_SUMS_32 FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12), FRIT_FOUR(16), FRIT_FOUR(20), FRIT_FOUR(24), FRIT_FOUR(28)
   if constexpr (columns == 16) {
 #define FRIT_SUMS FRIT_FOUR(0), FRIT_FOUR(4)
-    FRIT_BY_TYPE("16", FRIT_8, "%8", "%9", "%10", "%11", "%12")
+    FRIT_BY_TYPE("16", ", 0", FRIT_8, "%8", "%9", "%10", "%11", "%12")
 #undef FRIT_SUMS
   } else if constexpr (columns == 32) {
-#define FRIT_SUMS FRIT_FOUR(0), FRIT_FOUR(4), FRIT_FOUR(8), FRIT_FOUR(12)
-    FRIT_BY_TYPE("32", FRIT_16, "%16", "%17", "%18", "%19", "%20")
+#define FRIT_SUMS FRIT_SUMS_16
+    FRIT_BY_TYPE("32", ", 0", FRIT_16, "%16", "%17", "%18", "%19", "%20")
 #undef FRIT_SUMS
   } else if constexpr (columns == 64) {
 #define FRIT_SUMS FRIT_SUMS_32
-    FRIT_BY_TYPE("64", FRIT_32, "%32", "%33", "%34", "%35", "%36")
+    FRIT_BY_TYPE("64", ", 0", FRIT_32, "%32", "%33", "%34", "%35", "%36")
 #undef FRIT_SUMS
   } else {
     static_assert(columns == 128);
 #define FRIT_SUMS \
   FRIT_SUMS_32, FRIT_FOUR(32), FRIT_FOUR(36), FRIT_FOUR(40), FRIT_FOUR(44), FRIT_FOUR(48), FRIT_FOUR(52), FRIT_FOUR(56), FRIT_FOUR(60)
-    FRIT_BY_TYPE("128", FRIT_64, "%64", "%65", "%66", "%67", "%68")
+    FRIT_BY_TYPE("128", ", 0", FRIT_64, "%64", "%65", "%66", "%67", "%68")
 #undef FRIT_SUMS
   }
-#undef FRIT_SUMS_32
-#undef FRIT_64
-#undef FRIT_32
-#undef FRIT_16
-#undef FRIT_8
-#undef FRIT_BY_TYPE
 #undef FRIT_WGMMA
 #endif
 }
+#undef FRIT_BY_TYPE
+#undef FRIT_64
+#undef FRIT_48
+#undef FRIT_32
+#undef FRIT_24
+#undef FRIT_16
+#undef FRIT_8
+#undef FRIT_SUMS_32
+#undef FRIT_SUMS_16
 #undef FRIT_FOUR
 
 /// A thread's part of 64 bytes of a left factor's depth, of its rows `upper` and `lower`: 16 bytes each, which are words of two products.
