@@ -9,16 +9,6 @@
 
 namespace frit::ops {
 
-/// As without T; float64, where nobody waits for speed, has one loop for all strides.
-template <class T, class Body>
-void dispatch_column_stride(const PoolGeometry& g, const Body& body) {
-  if constexpr (sizeof(T) == sizeof(double)) {
-    body.template operator()<0>();
-  } else {
-    dispatch_column_stride(g, body);
-  }
-}
-
 // Pooling of images that lie channels-last, on the CPU: what a pixel of the result is made of is found once for all its channels, a few
 // vectors of which stay in registers while that is taken in.
 

@@ -1,4 +1,3 @@
-#include <concepts>
 #include <limits>
 
 #include "frit/core/thread_pool.h"
@@ -89,19 +88,13 @@ void pool_rows(const PoolGeometry& g, const T* input, T* output, std::int32_t* i
 
 /// Integers as wide as V's elements, or for one element int32.
 template <class V>
-struct IndexOf {
-  using type = decltype(V{} != V{});
-};
-template <std::floating_point V>
-struct IndexOf<V> {
-  using type = std::int32_t;
-};
+using IndexOf = std::conditional_t<std::is_arithmetic_v<V>, std::int32_t, decltype(V{} != V{})>;
 
 /// Of images that lie channels-last.
 template <class T, bool with_indices>
 void pool_channels(const PoolGeometry& g, std::int64_t channels, const T* input, T* output, std::int32_t* indices) {
   ChannelGather(g, channels, false).for_each<T>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
-    using Index = typename IndexOf<V>::type;
+    using Index = IndexOf<V>;
     constexpr std::int64_t lanes = sizeof(V) / sizeof(T);
     V best[vectors];
     Index index[vectors];
@@ -148,7 +141,7 @@ void run(const KernelContext& call) {
 template <class T>
 void gather_channels(const PoolGeometry& g, std::int64_t channels, const T* gradient, const std::int32_t* indices, T* input_gradient) {
   ChannelGather(g, channels, true).for_each<T>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
-    using Index = typename IndexOf<V>::type;
+    using Index = IndexOf<V>;
     constexpr std::int64_t lanes = sizeof(V) / sizeof(T);
     const Index own = repeated<Index>(static_cast<std::int32_t>(pixel.place));
     V sum[vectors] = {};

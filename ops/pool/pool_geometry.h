@@ -87,14 +87,15 @@ void for_each_kernel_element(const PoolGeometry& g, std::int64_t depth, std::int
   }
 }
 
-/// Calls body with the column stride as a compile-time constant where it is 1 or 2, for loops that vectorise, and as 0 otherwise.
-template <class Body>
+/// Calls body with the column stride as a compile-time constant where it is 1 or 2, for loops that vectorise, and as 0 otherwise. float64,
+/// where nobody waits for speed, has one loop for all strides.
+template <class T, class Body>
 void dispatch_column_stride(const PoolGeometry& g, const Body& body) {
-  switch (g.stride[2]) {
-    case 1: return body.template operator()<1>();
-    case 2: return body.template operator()<2>();
-    default: return body.template operator()<0>();
+  if constexpr (sizeof(T) < sizeof(double)) {
+    if (g.stride[2] == 1) return body.template operator()<1>();
+    if (g.stride[2] == 2) return body.template operator()<2>();
   }
+  body.template operator()<0>();
 }
 
 }  // namespace frit::ops

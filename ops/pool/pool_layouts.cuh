@@ -83,26 +83,20 @@ inline bool lie_channels_last(const Tensor& image, const Tensor& result) {
 /// A pooling operator's reduction over all windows of `input`; make(offset) gives it for outputs that begin so many elements further on.
 template <class T, class Make>
 void reduce_all_windows(const Tensor& output, const Tensor& input, const PoolGeometry& g, cudaStream_t stream, const Make& make) {
-  const T* const x = input.data<T>();
-  T* const y = data_or_null<T>(output);
-  if (!lie_channels_last(input, output)) {
-    return for_each_launch(g, 1, [&]<class Index>(std::int64_t first, std::int64_t planes) {
-      const std::int64_t result = first * g.output_elements();
-      launch_reduction<Index>(make(result), moved(y, result), x + first * g.image_elements(), g, planes, stream);
-    });
-  }
-  const std::int64_t channels = input.dim(1);
-  for_each_launch(g, channels, [&]<class Index>(std::int64_t first, std::int64_t samples) {
+  const bool channels_last = lie_channels_last(input, output);
+  const std::int64_t channels = channels_last ? input.dim(1) : 1;
+  for_each_launch(g, channels, [&]<class Index>(std::int64_t first, std::int64_t count) {
     const std::int64_t result = first * g.output_elements() * channels;
     const auto reduction = make(result);
-    const T* const images = x + first * g.image_elements() * channels;
-    constexpr int width = cuda::vector_width<T>;
-    const bool vectors = in_vectors(input) && cuda::aligned_for_vectors(y) && reduction.aligned();
+    const T* const x = input.data<T>() + first * g.image_elements() * channels;
+    T* const y = moved(data_or_null<T>(output), result);
+    if (!channels_last) return launch_reduction<Index>(reduction, y, x, g, count, stream);
     const auto launch = [&](const auto& kernel) {
-      cuda::launch(reduce_windows_of_channels<T, decltype(kernel.body)>, kernel.shape, stream, moved(y, result), images, kernel.body);
+      cuda::launch(reduce_windows_of_channels<T, decltype(kernel.body)>, kernel.shape, stream, y, x, kernel.body);
     };
-    vectors ? launch(channel_windows<width, Index>(reduction, g, samples, channels))
-            : launch(channel_windows<1, Index>(reduction, g, samples, channels));
+    const bool vectors = in_vectors(input) && cuda::aligned_for_vectors(y) && reduction.aligned();
+    vectors ? launch(channel_windows<cuda::vector_width<T>, Index>(reduction, g, count, channels))
+            : launch(channel_windows<1, Index>(reduction, g, count, channels));
   });
 }
 
@@ -110,26 +104,20 @@ void reduce_all_windows(const Tensor& output, const Tensor& input, const PoolGeo
 template <class T, class Make>
 void gather_all_windows(const Tensor& input_gradient, const Tensor& gradient, const PoolGeometry& g, cudaStream_t stream,
                         const Make& make) {
-  T* const dx = input_gradient.data<T>();
-  const T* const dy = gradient.data<T>();
-  if (!lie_channels_last(input_gradient, gradient)) {
-    return for_each_launch(g, 1, [&]<class Index>(std::int64_t first, std::int64_t planes) {
-      const std::int64_t window = first * g.output_elements();
-      launch_gather<Index>(dx + first * g.image_elements(), make(window), dy + window, g, planes, stream);
-    });
-  }
-  const std::int64_t channels = input_gradient.dim(1);
-  for_each_launch(g, channels, [&]<class Index>(std::int64_t first, std::int64_t samples) {
+  const bool channels_last = lie_channels_last(input_gradient, gradient);
+  const std::int64_t channels = channels_last ? input_gradient.dim(1) : 1;
+  for_each_launch(g, channels, [&]<class Index>(std::int64_t first, std::int64_t count) {
     const std::int64_t window = first * g.output_elements() * channels;
     const auto share = make(window);
-    T* const images = dx + first * g.image_elements() * channels;
-    constexpr int width = cuda::vector_width<T>;
-    const bool vectors = in_vectors(input_gradient) && cuda::aligned_for_vectors(dy) && share.aligned();
+    T* const dx = input_gradient.data<T>() + first * g.image_elements() * channels;
+    const T* const dy = gradient.data<T>() + window;
+    if (!channels_last) return launch_gather<Index>(dx, share, dy, g, count, stream);
     const auto launch = [&](const auto& kernel) {
-      cuda::launch(gather_windows_of_channels<T, decltype(kernel.body)>, kernel.shape, stream, images, dy + window, kernel.body);
+      cuda::launch(gather_windows_of_channels<T, decltype(kernel.body)>, kernel.shape, stream, dx, dy, kernel.body);
     };
-    vectors ? launch(channel_shares<width, Index>(share, g, samples, channels))
-            : launch(channel_shares<1, Index>(share, g, samples, channels));
+    const bool vectors = in_vectors(input_gradient) && cuda::aligned_for_vectors(dy) && share.aligned();
+    vectors ? launch(channel_shares<cuda::vector_width<T>, Index>(share, g, count, channels))
+            : launch(channel_shares<1, Index>(share, g, count, channels));
   });
 }
 
