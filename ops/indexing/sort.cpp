@@ -5,7 +5,6 @@
 
 #include "frit/ops/cpu/work_split.h"
 #include "frit/ops/indexing/indexing.h"
-#include "frit/ops/indexing/sort_key.h"
 #include "frit/ops/indexing/take_along_axis.h"
 #include "frit/ops/operator/operator.h"
 

@@ -6,7 +6,6 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/cuda/key_sort.cuh"
 #include "frit/ops/indexing/sort.h"
-#include "frit/ops/indexing/sort_key.h"
 #include "frit/ops/operator/registry.h"
 
 namespace frit::ops {
