@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "frit/core/convert.h"
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/optimizer/gradient_scale.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
@@ -28,22 +29,13 @@ std::size_t norm_scratch(const InferContext& call) {
   return bytes;
 }
 
-template <class T>
-double as_double(T value) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return static_cast<double>(value);
-  } else {
-    return static_cast<double>(static_cast<float>(value));
-  }
-}
-
 void norm_kernel(const KernelContext& call) {
   double total = 0;
   for (const Tensor& tensor : call.inputs) {
     dispatch_all(tensor.dtype(), [&]<class T>() {
       if constexpr (!std::is_integral_v<T>) {
         const T* const x = tensor.data<T>();
-        const auto square = [x](std::int64_t i) { return as_double(x[i]) * as_double(x[i]); };
+        const auto square = [x](std::int64_t i) { return convert<double>(x[i]) * convert<double>(x[i]); };
         reduce<SumTile<double>>(
             plan_of(tensor.elements()), call.scratch, [&](auto& tile, const Rows& rows) { tile.add(rows, square); },
             [&](const auto& tile, const Block&) { total += tile.sum[0]; });

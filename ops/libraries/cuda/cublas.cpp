@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "frit/core/cuda/device.h"
 #include "frit/core/cuda/runtime.h"
