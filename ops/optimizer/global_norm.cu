@@ -17,8 +17,6 @@ constexpr std::int64_t block_chunk = 8192;   // elements that a block takes
 constexpr std::int64_t warp_chunk = 256;     // that a warp takes where few elements make the whole norm
 constexpr std::int64_t few_chunks = 6 * 32;  // of a warp each: a block takes them in six turns
 
-std::int64_t chunks_of(std::int64_t elements, std::int64_t chunk_elements) { return (elements + chunk_elements - 1) / chunk_elements; }
-
 template <class T>
 struct Squares : TensorSource<T> {
   template <int n>
@@ -106,7 +104,7 @@ struct NormOfSums : SumOf<TensorSource<double>> {
 /// The scratch memory: a sum for each chunk, and their reduction's states.
 std::size_t norm_scratch(const InferContext& call) {
   std::int64_t chunks = 0;
-  for (const TensorType& type : call.inputs) chunks += chunks_of(type.elements(), block_chunk);
+  for (const TensorType& type : call.inputs) chunks += (type.elements() + block_chunk - 1) / block_chunk;
   return aligned(chunks, sizeof(double)) + LinePlan::scratch_bytes({chunks}, {0}, sizeof(Sum<double>));
 }
 

@@ -10,12 +10,6 @@
 namespace frit::ops {
 namespace {
 
-/// What an update changes: the parameter, then what the optimizer keeps of it.
-template <class T, int count>
-struct Variables {
-  T* data[count];
-};
-
 template <class Update, class T, int width, int count, std::size_t... I>
 __device__ void update_run(const Update& update, cuda::Vector<T, width> (&variables)[count], const cuda::Vector<T, width>& gradient,
                            std::index_sequence<I...>) {
@@ -59,23 +53,23 @@ __global__ void __launch_bounds__(cuda::default_threads)
     const auto chunk = table.chunk(number);
     const auto* const gradient = static_cast<const Gradient*>(table.memory[count][chunk.tensor]);
     bool vector = fits_vectors<width>(gradient);
-    Variables<T, count> variables;
+    T* variables[count];  // the parameter, then what the optimizer keeps of it
 #pragma unroll
     for (int k = 0; k < count; ++k) {
-      variables.data[k] = static_cast<T*>(table.memory[k][chunk.tensor]);
-      vector = vector && fits_vectors<width>(variables.data[k]);
+      variables[k] = static_cast<T*>(table.memory[k][chunk.tensor]);
+      vector = vector && fits_vectors<width>(variables[k]);
     }
     for (std::int64_t first = chunk.begin + threadIdx.x * width; first < chunk.end; first += blockDim.x * width) {
       const std::int64_t rest = chunk.end - first;
       cuda::Vector<C, width> values[count];
 #pragma unroll
-      for (int k = 0; k < count; ++k) values[k] = converted<C>(elementwise::load<width>(variables.data[k] + first, rest, vector));
+      for (int k = 0; k < count; ++k) values[k] = converted<C>(elementwise::load<width>(variables[k] + first, rest, vector));
       auto g = converted<C>(elementwise::load<width>(gradient + first, rest, vector));
 #pragma unroll
       for (int v = 0; v < width; ++v) g[v] *= scale;
       update_run(update, values, g, std::make_index_sequence<count>());
 #pragma unroll
-      for (int k = 0; k < count; ++k) elementwise::store(variables.data[k] + first, converted<T>(values[k]), rest, vector);
+      for (int k = 0; k < count; ++k) elementwise::store(variables[k] + first, converted<T>(values[k]), rest, vector);
     }
   }
 }
