@@ -18,6 +18,6 @@ ConvolutionCall read_transposed(std::span<const Tensor> inputs, std::span<const 
 
 FRIT_CUDA_KERNELS(conv_transpose) {
   for (const int image_rank : {2, 3}) {
-    registry.add_cuda(convolution_name("conv_transpose", image_rank), convolution_kernel(read_transposed, {0, 1}, {0}));
+    registry.add_cuda(convolution_name("conv_transpose", image_rank), convolution_kernel(read_transposed));
   }
 }

@@ -18,6 +18,6 @@ ConvolutionCall read_convolution(std::span<const Tensor> inputs, std::span<const
 
 FRIT_CUDA_KERNELS(convolution) {
   for (const int image_rank : {2, 3}) {
-    registry.add_cuda(convolution_name("conv", image_rank), convolution_kernel(read_convolution, {0, 1}, {0}));
+    registry.add_cuda(convolution_name("conv", image_rank), convolution_kernel(read_convolution));
   }
 }

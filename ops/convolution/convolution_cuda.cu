@@ -1,6 +1,5 @@
 // How a convolution runs on a CUDA device: by which kernel, with what converted first and what program after.
 
-#include <algorithm>
 #include <optional>
 
 #include "frit/core/cuda/device.h"
@@ -12,7 +11,6 @@
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/elementwise/elementwise.h"
-#include "frit/ops/libraries/cuda/channel_bias.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/operator/unplaced_call.h"
@@ -32,65 +30,35 @@ ConvolutionCall with_image(const ConvolutionCall& call, void* memory) {
 /// Of a float32 image with halves, which one kernel reads as it is, where another is not faster by more than the conversion takes.
 bool converts_image(const ConvolutionCall& call) {
   return call.kind == cudnn::ConvolutionKind::forward && call.operands.input.dtype() != call.operands.weight.dtype() &&
-         (!is_tap_convolution(call) || is_narrow_patch_convolution(with_image(call, nullptr)));
+         (!tap_convolution(call) || narrow_patch_convolution(with_image(call, nullptr)));
 }
 
-/// A kernel of frit's for some calls.
-struct OwnKernel {
-  const char* name;
-  bool (*takes)(const ConvolutionCall&);
-  std::size_t (*scratch)(const ConvolutionCall&);
-  bool (*run)(const ConvolutionCall&, std::span<std::byte> scratch, CUstream_st*);  ///< whether the epilogue is done
-  void (*prepare)(const ConvolutionCall&) = nullptr;                                ///< see Kernel::prepare
-  const char* (*way)(const ConvolutionCall&) = nullptr;                             ///< for Kernel::describe, where there are several
-};
+constexpr std::optional<OwnKernel> (*own_kernels[])(const ConvolutionCall&) = {
+    narrow_product,           pointwise_product, depthwise_convolution, depthwise_weight_gradient,
+    narrow_patch_convolution, swept_convolution, tap_convolution,       tap_product,
+    patch_convolution,        row_product,       window_product,        phase_convolution};
 
-std::size_t no_scratch(const ConvolutionCall&) { return 0; }
-
-/// For OwnKernel::run: what says whether the epilogue is done, or leaves it, or always does it.
-template <auto kernel, bool finishes = false>
-bool run_own(const ConvolutionCall& call, [[maybe_unused]] std::span<std::byte> scratch, CUstream_st* stream) {
-  const auto run = [&] {
-    if constexpr (std::is_invocable_v<decltype(kernel), const ConvolutionCall&, std::span<std::byte>, CUstream_st*>) {
-      return kernel(call, scratch, stream);
-    } else {
-      return kernel(call, stream);
-    }
-  };
-  if constexpr (std::is_same_v<decltype(run()), bool>) return run();
-  run();
-  return finishes;
-}
-
-constexpr OwnKernel own_kernels[] = {
-    {"narrow product", is_narrow_product, no_scratch, run_own<narrow_product>},
-    {"product", is_pointwise_product, pointwise_product_scratch, run_own<pointwise_product>},
-    {"depthwise", is_depthwise_convolution, no_scratch, run_own<depthwise_convolution, /*finishes=*/true>, nullptr, depthwise_schedule},
-    {"depthwise", is_depthwise_weight_gradient, depthwise_weight_gradient_scratch, run_own<depthwise_weight_gradient>},
-    {"patch by patch", is_narrow_patch_convolution, patch_convolution_scratch, run_own<patch_convolution>, prepare_patch_convolution},
-    {"swept over columns", is_swept_convolution, no_scratch, run_own<swept_convolution>, prepare_swept_convolution},
-    {"taps on tensor cores", is_tap_convolution, no_scratch, run_own<tap_convolution>},
-    {"taps on tensor cores", is_tap_product, tap_product_scratch, run_own<tap_product>},
-    {"patch by patch", is_patch_convolution, patch_convolution_scratch, run_own<patch_convolution>, prepare_patch_convolution},
-    {"rows of taps", is_row_product, row_product_scratch, run_own<row_product>},
-    {"windows of taps", is_window_product, window_product_scratch, run_own<window_product>},
-    {"phase by phase", is_phase_convolution, no_scratch, run_own<phase_convolution, /*finishes=*/true>, prepare_phase_convolution},
-};
-
-/// The first that takes a call, of those that have enough scratch memory; null if none does.
-const OwnKernel* own_kernel(const ConvolutionCall& call, std::optional<std::size_t> scratch_bytes = {}) {
-  for (const OwnKernel& kernel : own_kernels) {
-    if (kernel.takes(call) && (!scratch_bytes || kernel.scratch(call) <= *scratch_bytes)) return &kernel;
+/// The first that takes a call, of those that have enough scratch memory; none if none does.
+std::optional<OwnKernel> own_kernel(const ConvolutionCall& call, std::optional<std::size_t> scratch_bytes = {}) {
+  for (const auto& kernel_of : own_kernels) {
+    std::optional<OwnKernel> kernel = kernel_of(call);
+    if (kernel && (!scratch_bytes || kernel->scratch_bytes <= *scratch_bytes)) return kernel;
   }
-  return nullptr;
+  return std::nullopt;
+}
+
+/// Of an empty batch, or without a result.
+bool is_empty(const ConvolutionCall& call) { return call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0; }
+
+std::size_t converted_bytes(const ConvolutionCall& call) {
+  return aligned_bytes(static_cast<std::size_t>(call.operands.input.elements()) * size_of(call.operands.weight.dtype()));
 }
 
 void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   if (call.operands.result(call.kind).elements() == 0) return;
   if (call.geometry.batch > 0 && converts_image(call)) {
     Tensor own;  // where there is no room
-    const std::size_t bytes =
-        aligned_bytes(static_cast<std::size_t>(call.operands.input.elements()) * size_of(call.operands.weight.dtype()));
+    const std::size_t bytes = converted_bytes(call);
     const bool room = bytes <= scratch.size();
     if (!room) own = Tensor::empty(call.operands.input.shape(), call.operands.weight.dtype(), call.operands.input.device());
     const ConvolutionCall converted = with_image(call, room ? scratch.data() : own.raw());
@@ -98,9 +66,10 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
     return run(converted, scratch.subspan(room ? bytes : 0), stream);
   }
   bool finished = false;
-  const OwnKernel* const own = call.geometry.batch > 0 ? own_kernel(call, scratch.size()) : nullptr;
-  if (own != nullptr) {
-    finished = own->run(call, scratch, stream);
+  const std::optional<OwnKernel> own = call.geometry.batch > 0 ? own_kernel(call, scratch.size()) : std::nullopt;
+  if (own) {
+    own->run(scratch, stream);
+    finished = own->finishes;
   } else if (call.geometry.batch > 0 && run_plan(call, scratch, stream)) {
     finished = !call.epilogue.steps.empty();
   } else {
@@ -110,29 +79,25 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
 }
 
 void prepare(const ConvolutionCall& call) {
-  if (call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0) return;
+  if (is_empty(call)) return;
   if (converts_image(call)) return prepare(with_image(call, nullptr));
-  const OwnKernel* const own = own_kernel(call);
-  if (own != nullptr && own->prepare != nullptr) own->prepare(call);
+  const std::optional<OwnKernel> own = own_kernel(call);
+  if (own && own->prepare) own->prepare();
 }
 
 std::size_t scratch_for(const ConvolutionCall& call) {
-  const cudnn::ConvolutionOperands& o = call.operands;
-  if (call.geometry.batch == 0 || o.result(call.kind).elements() == 0) return 0;
-  if (converts_image(call)) {
-    return aligned_bytes(static_cast<std::size_t>(o.input.elements()) * size_of(o.weight.dtype())) + scratch_for(with_image(call, nullptr));
-  }
-  if (const OwnKernel* const own = own_kernel(call)) return own->scratch(call);
-  return plan_scratch(call);
+  if (is_empty(call)) return 0;
+  if (converts_image(call)) return converted_bytes(call) + scratch_for(with_image(call, nullptr));
+  const std::optional<OwnKernel> own = own_kernel(call);
+  return own ? own->scratch_bytes : plan_scratch(call);
 }
 
 std::string describe(const ConvolutionCall& call) {
-  const cudnn::ConvolutionOperands& o = call.operands;
-  if (o.result(call.kind).elements() == 0) return "nothing to compute";
+  if (call.operands.result(call.kind).elements() == 0) return "nothing to compute";
   if (call.geometry.batch == 0) return "by its definition, of an empty batch";
   if (converts_image(call)) return concat("image converted, ", describe(with_image(call, nullptr)));
-  if (const OwnKernel* const own = own_kernel(call)) return concat(own->name, own->way ? own->way(call) : "");
-  return describe_plan(call);
+  const std::optional<OwnKernel> own = own_kernel(call);
+  return own ? own->schedule : describe_plan(call);
 }
 
 /// The current one, if there is any.
@@ -173,10 +138,10 @@ ConvolutionCall with_program(ConvolutionCall call, const Stages& stages) {
 
 /// Whether the kernel that computes the call takes any program.
 bool is_compiled_with_program(const ConvolutionCall& call) {
-  if (call.geometry.batch == 0 || call.operands.result(call.kind).elements() == 0) return false;
+  if (is_empty(call)) return false;
   if (converts_image(call)) return is_compiled_with_program(with_image(call, nullptr));
-  const OwnKernel* const own = own_kernel(call);
-  return own != nullptr && own->prepare != nullptr;
+  const std::optional<OwnKernel> own = own_kernel(call);
+  return own && own->prepare;
 }
 
 /// Whether a program is to follow a call: any where there is such a kernel, else what libraries are asked for. Other programs are better
@@ -216,7 +181,7 @@ StagedKernel with_programs(ReadConvolution read) {
 
 }  // namespace
 
-Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inputs, std::vector<int> any_layout_outputs) {
+Kernel convolution_kernel(ReadConvolution read) {
   return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
           .prepare = [read](const KernelContext& call) { prepare(read(call.inputs, call.outputs, call.attributes)); },
           .halves = true,
@@ -226,8 +191,8 @@ Kernel convolution_kernel(ReadConvolution read, std::vector<int> any_layout_inpu
                 const KernelContext context = unplaced.context();
                 return scratch_for(read(context.inputs, context.outputs, context.attributes));
               },
-          .any_layout_inputs = std::move(any_layout_inputs),
-          .any_layout_outputs = std::move(any_layout_outputs),
+          .any_layout_inputs = {0, 1},
+          .any_layout_outputs = {0},
           .prefers_channels_last = true,
           .library = cudnn::version,
           .staged = with_programs(read),

@@ -26,7 +26,7 @@ ConvolutionCall read_weight_gradient(std::span<const Tensor> inputs, std::span<c
 
 FRIT_CUDA_KERNELS(convolution_gradient) {
   for (const int image_rank : {2, 3}) {
-    registry.add_cuda(convolution_name("conv", image_rank, "_data_gradient"), convolution_kernel(read_data_gradient, {0, 1}, {0}));
-    registry.add_cuda(convolution_name("conv", image_rank, "_weight_gradient"), convolution_kernel(read_weight_gradient, {0, 1}, {0}));
+    registry.add_cuda(convolution_name("conv", image_rank, "_data_gradient"), convolution_kernel(read_data_gradient));
+    registry.add_cuda(convolution_name("conv", image_rank, "_weight_gradient"), convolution_kernel(read_weight_gradient));
   }
 }

@@ -2,6 +2,7 @@
 #include "frit/ops/convolution/convolution_stages.h"
 #include "frit/ops/cuda/warpgroup_products.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/libraries/cuda/nvrtc.h"
 #include "frit/ops/operator/operator.h"
 
@@ -12,10 +13,18 @@ bool compiles_warpgroup_products(Device device) {
   return nvrtc::is_available(device.index);
 }
 
+bool lies_for_tensor_cores(const ImageCall& call) {
+  const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
+  return weight && lies_in_channels(call.image) && lies_in_channels(call.result);
+}
+
+bool ConvolutionStages::finishes(const ConvolutionCall& call) {
+  return call.program == nullptr || is_stage_possible(call.operands.others, call.operands.result(call.kind).shape());
+}
+
 ConvolutionStages::ConvolutionStages(const ConvolutionCall& call, bool adds, bool last) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const Tensor& result = call.operands.result(call.kind);
-  finishes_ = call.program == nullptr || is_stage_possible(others, result.shape());
   if (adds) operands_.push_back(result);
   if (bias.defined()) {
     Shape channels = Shape::filled(result.rank() - 1, 1);
@@ -23,7 +32,7 @@ ConvolutionStages::ConvolutionStages(const ConvolutionCall& call, bool adds, boo
     operands_.push_back(bias.reshape(channels));
   }
   const int sums = static_cast<int>(operands_.size());
-  const bool follows = last && finishes_ && call.program != nullptr;
+  const bool follows = last && call.program != nullptr && finishes(call);
   if (follows) operands_.insert(operands_.end(), others.begin(), others.end());
   program_.inputs = 1 + static_cast<int>(operands_.size());
   int value = 0;

@@ -4,6 +4,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/reduce.cuh"
 #include "frit/ops/convolution/own_kernels.h"
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/elementwise/pointwise.cuh"
 
 namespace frit::ops {
@@ -46,18 +47,6 @@ struct Image {
     return sample * batch_stride + channel * channel_stride;
   }
   __device__ bool contains(std::int64_t position, int axis) const { return position >= 0 && position < size[axis]; }
-};
-
-/// The steps of a weight (K, C / groups, taps): from row to row, from channel to channel and from tap to tap.
-struct WeightSteps {
-  std::int64_t row, channel, tap;
-
-  WeightSteps(const Tensor& weight, std::int64_t taps) {
-    const bool channels_last = !weight.is_contiguous();
-    row = weight.dim(1) * taps;
-    channel = channels_last ? 1 : taps;
-    tap = channels_last ? weight.dim(1) : 1;
-  }
 };
 
 struct Place {
@@ -181,7 +170,7 @@ void run_direct(cudnn::ConvolutionKind kind, const ConvolutionGeometry& g, const
   const Image in(operands.input, g.input), out(operands.output, g.output);
   T *const input = operands.input.data<T>(), *const weight = operands.weight.data<T>(), *const output = operands.output.data<T>();
   const T* const bias = operands.bias.defined() ? operands.bias.data<T>() : nullptr;
-  const WeightSteps steps(operands.weight, product(g.kernel));
+  const WeightSteps steps(operands.weight);
   const std::int64_t count = operands.result(kind).elements();
   switch (kind) {
     case cudnn::ConvolutionKind::forward:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frit/core/cuda/launch.cuh"
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/convolution/mirrored_convolution.h"
 #include "frit/ops/cuda/dispatch.cuh"
 
@@ -11,14 +12,6 @@ namespace frit::ops {
 namespace {
 
 constexpr int side = 32, lines = 8;
-
-/// How far apart in memory the taps and the channels along axis 1 of a weight are.
-struct WeightSteps {
-  std::int64_t tap, channel;
-
-  WeightSteps(const Tensor& weight, std::int64_t taps)
-      : tap(weight.is_contiguous() ? 1 : weight.dim(1)), channel(weight.is_contiguous() ? taps : 1) {}
-};
 
 /// One block 32 x 32 channels of a tap, which it transposes in shared memory; further taps in turn.
 template <class T>
@@ -30,13 +23,13 @@ __global__ void __launch_bounds__(side* lines) mirror(T* to /* (C, K, taps) */, 
   for (std::int64_t tap = blockIdx.y; tap < taps; tap += gridDim.y) {
     for (int i = y; i < side; i += lines) {
       if (k + i < out_channels && c + x < in_channels) {
-        tile[i][x] = from[(k + i) * in_channels * taps + (c + x) * from_steps.channel + tap * from_steps.tap];
+        tile[i][x] = from[(k + i) * from_steps.row + (c + x) * from_steps.channel + tap * from_steps.tap];
       }
     }
     __syncthreads();
     for (int i = y; i < side; i += lines) {
       if (c + i < in_channels && k + x < out_channels) {
-        to[(c + i) * out_channels * taps + (k + x) * to_steps.channel + (taps - 1 - tap) * to_steps.tap] = tile[x][i];
+        to[(c + i) * to_steps.row + (k + x) * to_steps.channel + (taps - 1 - tap) * to_steps.tap] = tile[x][i];
       }
     }
     __syncthreads();
@@ -82,7 +75,7 @@ void mirror_weight(const Tensor& to, const Tensor& from, CUstream_st* stream) {
   const dim3 grid(static_cast<unsigned>(parts(out_channels) * parts(in_channels)), static_cast<unsigned>(std::min(taps, most_rows)));
   dispatch_floating_and_halves(from.dtype(), [&]<class T>() {
     cuda::launch(mirror<T>, {grid, dim3(side * lines)}, stream, to.data<T>(), from.data<T>(), static_cast<int>(out_channels),
-                 static_cast<int>(in_channels), taps, WeightSteps(to, taps), WeightSteps(from, taps));
+                 static_cast<int>(in_channels), taps, WeightSteps(to), WeightSteps(from));
   });
 }
 

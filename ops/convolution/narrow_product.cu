@@ -4,6 +4,7 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/reduce.cuh"
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 
@@ -154,24 +155,21 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 template <class Stored>
-void run(const ConvolutionCall& call, CUstream_st* stream) {
-  const bool forward = call.kind == cudnn::ConvolutionKind::forward;
-  const ConvolutionGeometry& g = call.geometry;
-  const auto& [input, weight, output, bias, others] = call.operands;
-  const int k = static_cast<int>(g.out_channels), c = static_cast<int>(g.in_channels);
-  const NarrowProduct<Stored> product{.weight = weight.data<Stored>(),
+void run(const ImageCall& call, const Tensor& bias, CUstream_st* stream) {
+  const ConvolutionGeometry& g = call.g;
+  const int channels = static_cast<int>(g.in_channels);  // of a row of the weight
+  const NarrowProduct<Stored> product{.weight = call.weight.template data<Stored>(),
                                       .bias = data_or_null<Stored>(bias),
                                       .positions = g.batch * ops::product(g.input),
-                                      .sources = forward ? c : k,
-                                      .results = forward ? k : c,
-                                      .result_step = forward ? c : 1,
-                                      .source_step = forward ? 1 : c};
+                                      .sources = static_cast<int>(call.in_channels),
+                                      .results = static_cast<int>(call.out_channels),
+                                      .result_step = call.forward ? channels : 1,
+                                      .source_step = call.forward ? 1 : channels};
   const int vectors = std::max(product.results, product.sources) / cuda::vector_width<Stored>;
   const bool fewest = std::min(product.results, product.sources) <= 4;
   const auto start = [&](auto* kernel, int lanes, auto... more) {
     const auto shape = cuda::loop_shape((product.positions + positions_at_once - 1) / positions_at_once * lanes, threads);
-    cuda::launch(kernel, shape, stream, call.operands.result(call.kind).template data<Stored>(),
-                 (forward ? input : output).template data<Stored>(), product, more...);
+    cuda::launch(kernel, shape, stream, call.result.template data<Stored>(), call.image.template data<Stored>(), product, more...);
   };
   const auto gather = [&]<int lanes>() {
     fewest ? start(gather_channels<Stored, 4, lanes>, lanes) : start(gather_channels<Stored, 8, lanes>, lanes);
@@ -185,24 +183,19 @@ void run(const ConvolutionCall& call, CUstream_st* stream) {
 
 }  // namespace
 
-bool is_narrow_product(const ConvolutionCall& call) {
-  constexpr ImageAxes one = {1, 1, 1}, none = {0, 0, 0};
+std::optional<OwnKernel> narrow_product(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias, others] = call.operands;
-  if (call.kind == cudnn::ConvolutionKind::weight_gradient || input.dtype() != weight.dtype() || weight.dtype() == DType::f64) return false;
-  const bool pointwise = g.kernel == one && g.stride == one && g.padding == none && g.groups == 1 && g.input == g.output;
+  if (call.kind == cudnn::ConvolutionKind::weight_gradient || input.dtype() != weight.dtype() || weight.dtype() == DType::f64) return {};
   const auto [narrow, wide] = std::minmax(g.in_channels, g.out_channels);
   const bool channels =
       narrow > 0 && narrow <= most_narrow && wide <= most_wide && wide * static_cast<std::int64_t>(size_of(weight.dtype())) % 16 == 0;
-  return pointwise && channels && lies_in_channels(input) && lies_in_channels(output);
-}
-
-void narrow_product(const ConvolutionCall& call, CUstream_st* stream) {
-  switch (call.operands.weight.dtype()) {
-    case DType::f16: return run<Half>(call, stream);
-    case DType::bf16: return run<BFloat16>(call, stream);
-    default: return run<float>(call, stream);
-  }
+  if (!is_pointwise(g) || !channels || !lies_in_channels(input) || !lies_in_channels(output)) return {};
+  const auto compute = [&call](std::span<std::byte>, CUstream_st* stream) {
+    dispatch_f32_and_halves(call.operands.weight.dtype(),
+                            [&]<class Stored>() { run<Stored>(ImageCall(call), call.operands.bias, stream); });
+  };
+  return OwnKernel{"narrow product", 0, compute};
 }
 
 }  // namespace frit::ops

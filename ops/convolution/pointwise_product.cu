@@ -2,7 +2,7 @@
 // weight one of (K, C). The weight's gradient is a sum over very many pixels: a product for each plane of them, and then the sum over the
 // planes.
 
-#include "frit/core/numerics.h"
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/cuda/reduce_states.cuh"
@@ -27,16 +27,6 @@ struct Sizes {
         out_channels(call.geometry.out_channels),
         dtype(call.operands.weight.dtype()) {}
 
-  /// The input by the weight transposed, or the output's gradient by the weight.
-  GemmShape image(bool forward) const {
-    return {.rows = planes * plane_pixels,
-            .columns = forward ? out_channels : in_channels,
-            .depth = forward ? in_channels : out_channels,
-            .a_row_stride = forward ? in_channels : out_channels,
-            .a_depth_stride = 1,
-            .b_depth_stride = forward ? 1 : in_channels,
-            .b_column_stride = forward ? in_channels : 1};
-  }
   /// The output's gradient transposed by the input, of each plane.
   GemmShape weight() const {
     return {.rows = out_channels,
@@ -54,8 +44,19 @@ struct Sizes {
   std::size_t partial_bytes() const { return static_cast<std::size_t>(byte_count(partial_sums(), size_of(dtype))); }
 };
 
-void sum_products(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-  const Sizes sizes(call);
+/// The input by the weight transposed, or the output's gradient by the weight.
+GemmShape image_product(const ImageCall& call) {
+  const std::int64_t row = call.g.in_channels;  // of the weight
+  return {.rows = call.g.batch * product(call.g.input),
+          .columns = call.out_channels,
+          .depth = call.in_channels,
+          .a_row_stride = call.in_channels,
+          .a_depth_stride = 1,
+          .b_depth_stride = call.forward ? 1 : row,
+          .b_column_stride = call.forward ? row : 1};
+}
+
+void sum_products(const ConvolutionCall& call, const Sizes& sizes, std::span<std::byte> scratch, CUstream_st* stream) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const Tensor partial = Tensor::over(scratch.data(), sizes.partial_sums(), sizes.dtype, weight.device(), nullptr);
   const std::span<std::byte> rest = scratch.subspan(sizes.partial_bytes());
@@ -68,33 +69,27 @@ void sum_products(const ConvolutionCall& call, std::span<std::byte> scratch, CUs
 
 }  // namespace
 
-bool is_pointwise_product(const ConvolutionCall& call) {
-  constexpr ImageAxes one = {1, 1, 1}, none = {0, 0, 0};
+std::optional<OwnKernel> pointwise_product(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias, others] = call.operands;
-  const bool rounds_factors = is_half(weight.dtype()) || (weight.dtype() == DType::f32 && numerics().tf32);
   const auto aligned = [&](std::int64_t channels) {
     return channels * static_cast<std::int64_t>(size_of(weight.dtype())) % vector_bytes == 0;
   };
-  return !rounds_factors && g.kernel == one && g.stride == one && g.padding == none && g.groups == 1 && aligned(g.in_channels) &&
-         aligned(g.out_channels) && input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last);
-}
-
-std::size_t pointwise_product_scratch(const ConvolutionCall& call) {
-  const Sizes sizes(call);
-  if (call.kind != ConvolutionKind::weight_gradient) return cublas::product_scratch(sizes.image(call.kind == ConvolutionKind::forward));
-  const std::size_t of_sum = LinePlan::scratch_bytes(sizes.partial_sums(), {0}, sizeof(Sum<double>));
-  return sizes.partial_bytes() + std::max(cublas::product_scratch(sizes.weight()), of_sum);
-}
-
-void pointwise_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-  if (call.kind == ConvolutionKind::weight_gradient) return sum_products(call, scratch, stream);
-  const bool forward = call.kind == ConvolutionKind::forward;
-  const auto& [input, weight, output, bias, others] = call.operands;
-  const Tensor& result = forward ? output : input;
-  const GemmShape product = Sizes(call).image(forward);
-  const Tensor rows = Tensor::over(result.raw(), {product.rows, product.columns}, result.dtype(), result.device(), nullptr);
-  cublas::multiply(product, forward ? input : output, weight, bias, rows, scratch, stream);
+  if (on_tensor_cores(weight.dtype()) || !is_pointwise(g) || !aligned(g.in_channels) || !aligned(g.out_channels)) return {};
+  if (!input.is_contiguous(Layout::channels_last) || !output.is_contiguous(Layout::channels_last)) return {};
+  if (call.kind == ConvolutionKind::weight_gradient) {
+    const Sizes sizes(call);
+    const std::size_t of_sum = LinePlan::scratch_bytes(sizes.partial_sums(), {0}, sizeof(Sum<double>));
+    return OwnKernel{"product", sizes.partial_bytes() + std::max(cublas::product_scratch(sizes.weight()), of_sum),
+                     [&call, sizes](std::span<std::byte> scratch, CUstream_st* stream) { sum_products(call, sizes, scratch, stream); }};
+  }
+  const GemmShape product = image_product(ImageCall(call));
+  const auto multiply = [&call, product](std::span<std::byte> scratch, CUstream_st* stream) {
+    const ImageCall of(call);
+    const Tensor rows = Tensor::over(of.result.raw(), {product.rows, product.columns}, of.result.dtype(), of.result.device(), nullptr);
+    cublas::multiply(product, of.image, of.weight, call.operands.bias, rows, scratch, stream);
+  };
+  return OwnKernel{"product", cublas::product_scratch(product), multiply};
 }
 
 }  // namespace frit::ops

@@ -5,7 +5,6 @@
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/depthwise/depthwise_tiles.cuh"
 #include "frit/ops/convolution/own_kernels.h"
-#include "frit/ops/cuda/dispatch.cuh"
 
 namespace frit::ops {
 namespace {
@@ -206,6 +205,7 @@ bool takes(const ConvolutionEpilogue& epilogue) {
 
 template <class Plan>
 void set_epilogue(Plan& plan, const ConvolutionEpilogue& epilogue) {
+  if (!takes(epilogue)) return;
   plan.epilogue_steps = static_cast<int>(epilogue.steps.size());
   for (std::size_t i = 0; i < epilogue.steps.size(); ++i) {
     const Activation activation = epilogue.steps[i].activation.value_or(Activation{});
@@ -222,64 +222,64 @@ bool fits(const ConvolutionGeometry& g, bool backward) {
          channel_blocks <= UINT16_MAX;
 }
 
-void run_tiles(const TileLaunch& tile, const cudnn::ConvolutionOperands& o, const Tensor& result, const Tensor& source,
-               const Tensor& residual, CUstream_st* stream) {
+void run(const TileLaunch& tile, const ImageCall& call, const Tensor& bias, const Tensor& residual, CUstream_st* stream) {
   const cuda::LaunchShape shape{
       dim3(static_cast<unsigned>(tile.tiles), static_cast<unsigned>(parts(tile.channels, DepthwiseTilePlan::channels_at_once))),
       dim3(tile.threads), tile.bytes};
-  dispatch_floating_and_halves(o.weight.dtype(), [&]<class Stored>() {
-    if constexpr (!std::is_same_v<Stored, double>) {
-      const auto start = [&]<int taps>() {
-        const auto kernel = tile.length == 14 ? depthwise_tiles<Stored, taps, 14> : depthwise_tiles<Stored, taps, 7>;
-        cuda::launch(kernel, shape, stream, result.data<Stored>(), source.data<Stored>(), o.weight.data<Stored>(),
-                     data_or_null<Stored>(o.bias), data_or_null<Stored>(residual), static_cast<const DepthwiseTilePlan&>(tile));
-      };
-      if (tile.taps[1] == 3) return start.template operator()<3>();
-      if (tile.taps[1] == 5) return start.template operator()<5>();
-      start.template operator()<7>();
-    }
+  dispatch_f32_and_halves(call.weight.dtype(), [&]<class Stored>() {
+    const auto start = [&]<int taps>() {
+      const auto kernel = tile.length == 14 ? depthwise_tiles<Stored, taps, 14> : depthwise_tiles<Stored, taps, 7>;
+      cuda::launch(kernel, shape, stream, call.result.data<Stored>(), call.image.data<Stored>(), call.weight.data<Stored>(),
+                   data_or_null<Stored>(bias), data_or_null<Stored>(residual), static_cast<const DepthwiseTilePlan&>(tile));
+    };
+    if (tile.taps[1] == 3) return start.template operator()<3>();
+    if (tile.taps[1] == 5) return start.template operator()<5>();
+    start.template operator()<7>();
   });
+}
+
+void run(Launch& plan, const ImageCall& call, const Tensor& bias, const Tensor& residual, CUstream_st* stream) {
+  const int channel_blocks = parts(plan.channels, plan.block_channels);
+  plan.set_tiles(cuda::properties(call.weight.device().index).multiprocessors, channel_blocks);
+  const auto blocks = static_cast<unsigned>(parts(plan.tiles, plan.block_tiles));
+  const cuda::LaunchShape shape{dim3(blocks, static_cast<unsigned>(channel_blocks)), plan.threads, plan.bytes};
+  dispatch_f32_and_halves(call.weight.dtype(), [&]<class Stored>() {
+    plan.instance.dispatch([&]<int width, int taps, int stride>() {
+      cuda::launch(depthwise_rows<Stored, width, taps, stride>, shape, stream, call.result.data<Stored>(), call.image.data<Stored>(),
+                   call.weight.data<Stored>(), data_or_null<Stored>(bias), data_or_null<Stored>(residual),
+                   static_cast<const DepthwisePlan&>(plan));
+    });
+  });
+}
+
+/// With as much of the epilogue as the kernel can do: all, or nothing.
+void run(const ConvolutionCall& given, std::optional<TileLaunch> tile, CUstream_st* stream) {
+  const ImageCall call(given);
+  const Tensor &bias = given.operands.bias, residual = given.residual();
+  if (tile) {
+    set_epilogue(*tile, given.epilogue);
+    return run(*tile, call, bias, residual, stream);
+  }
+  Launch plan(given.geometry, !call.forward, takes_vectors(given));
+  set_epilogue(plan, given.epilogue);
+  run(plan, call, bias, residual, stream);
 }
 
 }  // namespace
 
-bool is_depthwise_convolution(const ConvolutionCall& call) {
+std::optional<OwnKernel> depthwise_convolution(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias, others] = call.operands;
   const auto channels_last = [](const Tensor& image) { return !image.defined() || image.is_contiguous(Layout::channels_last); };
-  return is_depthwise(g) && weight.dtype() != DType::f64 && call.kind != cudnn::ConvolutionKind::weight_gradient && channels_last(input) &&
-         channels_last(output) && channels_last(call.residual()) && g.batch > 0 && product(g.input) > 0 && product(g.output) > 0 &&
-         fits(g, call.kind == cudnn::ConvolutionKind::data_gradient);
-}
-
-const char* depthwise_schedule(const ConvolutionCall& call) { return tiles_of(call) ? ", in tiles" : ", in rows"; }
-
-void depthwise_convolution(const ConvolutionCall& call, CUstream_st* stream) {
-  const bool backward = call.kind == cudnn::ConvolutionKind::data_gradient, whole = takes(call.epilogue);
-  const cudnn::ConvolutionOperands& o = call.operands;
-  const Tensor &result = o.result(call.kind), &source = backward ? o.output : o.input, residual = call.residual();
-  if (std::optional<TileLaunch> tile = tiles_of(call)) {
-    if (whole) set_epilogue(*tile, call.epilogue);
-    run_tiles(*tile, o, result, source, residual, stream);
-    if (!whole && call.finish) call.finish(o, stream);
-    return;
-  }
-  Launch plan(call.geometry, backward, takes_vectors(call));
-  if (whole) set_epilogue(plan, call.epilogue);
-  const int channel_blocks = parts(plan.channels, plan.block_channels);
-  plan.set_tiles(cuda::properties(o.weight.device().index).multiprocessors, channel_blocks);
-  const auto blocks = static_cast<unsigned>(parts(plan.tiles, plan.block_tiles));
-  const cuda::LaunchShape shape{dim3(blocks, static_cast<unsigned>(channel_blocks)), plan.threads, plan.bytes};
-  dispatch_floating_and_halves(o.weight.dtype(), [&]<class Stored>() {
-    if constexpr (!std::is_same_v<Stored, double>) {
-      const auto start = [&](auto* kernel) {
-        cuda::launch(kernel, shape, stream, result.data<Stored>(), source.data<Stored>(), o.weight.data<Stored>(),
-                     data_or_null<Stored>(o.bias), data_or_null<Stored>(residual), static_cast<const DepthwisePlan&>(plan));
-      };
-      plan.instance.dispatch([&]<int width, int taps, int stride>() { start(depthwise_rows<Stored, width, taps, stride>); });
-    }
-  });
-  if (!whole && call.finish) call.finish(o, stream);
+  const bool takes_call = is_depthwise(g) && weight.dtype() != DType::f64 && call.kind != cudnn::ConvolutionKind::weight_gradient &&
+                          channels_last(input) && channels_last(output) && channels_last(call.residual()) && g.batch > 0 &&
+                          product(g.input) > 0 && product(g.output) > 0 && fits(g, call.kind == cudnn::ConvolutionKind::data_gradient);
+  if (!takes_call) return {};
+  const std::optional<TileLaunch> tile = tiles_of(call);
+  return OwnKernel{.schedule = tile ? "depthwise, in tiles" : "depthwise, in rows",
+                   .scratch_bytes = 0,
+                   .run = [&call, tile](std::span<std::byte>, CUstream_st* stream) { run(call, tile, stream); },
+                   .finishes = takes(call.epilogue)};
 }
 
 }  // namespace frit::ops

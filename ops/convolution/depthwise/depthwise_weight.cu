@@ -3,7 +3,6 @@
 
 #include "frit/ops/convolution/depthwise/depthwise_rows.cuh"
 #include "frit/ops/convolution/own_kernels.h"
-#include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 
 namespace frit::ops {
@@ -198,27 +197,7 @@ struct Launch : WeightPlan {
   }
 };
 
-}  // namespace
-
-bool is_depthwise_weight_gradient(const ConvolutionCall& call) {
-  constexpr std::size_t most_scratch = std::size_t{256} << 20;
-  const ConvolutionGeometry& g = call.geometry;
-  const auto& [input, weight, output, bias, others] = call.operands;
-  const bool usual = call.kind == cudnn::ConvolutionKind::weight_gradient && is_depthwise(g) && weight.dtype() != DType::f64 &&
-                     input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last);
-  if (!usual || g.batch == 0 || product(g.input) == 0 || product(g.output) == 0 || !has_depthwise_sizes(g)) return false;
-  const auto fits = [&](const Launch& plan) {
-    const std::int64_t all = std::int64_t{plan.block_items()} * plan.channel_blocks * plan.group_blocks;
-    return all <= INT32_MAX && plan.bytes() <= most_scratch && plan.channel_blocks <= UINT16_MAX && plan.group_blocks <= UINT16_MAX;
-  };
-  return fits(Launch(call, true)) && fits(Launch(call, false));
-}
-
-std::size_t depthwise_weight_gradient_scratch(const ConvolutionCall& call) {
-  return std::max(Launch(call, true).bytes(), Launch(call, false).bytes());
-}
-
-void depthwise_weight_gradient(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
+void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const Launch plan(call, cuda::aligned_for_vectors(input.raw()) && cuda::aligned_for_vectors(output.raw()));
   const auto count = [](int value) { return static_cast<unsigned>(value); };
@@ -226,15 +205,32 @@ void depthwise_weight_gradient(const ConvolutionCall& call, std::span<std::byte>
                                 dim3(plan.lanes.value<unsigned>() * plan.thread_groups.value<unsigned>() * count(plan.shares)),
                                 sizeof(float) * static_cast<std::size_t>(plan.block_items())};
   auto* const partials = reinterpret_cast<float*>(scratch.data());
-  dispatch_floating_and_halves(weight.dtype(), [&]<class Stored>() {
-    if constexpr (!std::is_same_v<Stored, double>) {
-      plan.dispatch([&]<int width, int taps, int stride>() {
-        cuda::launch(depthwise_weight<Stored, width, taps, stride>, shape, stream, partials, output.data<Stored>(), input.data<Stored>(),
-                     static_cast<const WeightPlan&>(plan));
-      });
-      sum_partials(weight.data<Stored>(), partials, plan.line_blocks, plan.items(), WeightItem(plan), stream);
-    }
+  dispatch_f32_and_halves(weight.dtype(), [&]<class Stored>() {
+    plan.dispatch([&]<int width, int taps, int stride>() {
+      cuda::launch(depthwise_weight<Stored, width, taps, stride>, shape, stream, partials, output.data<Stored>(), input.data<Stored>(),
+                   static_cast<const WeightPlan&>(plan));
+    });
+    sum_partials(weight.data<Stored>(), partials, plan.line_blocks, plan.items(), WeightItem(plan), stream);
   });
+}
+
+}  // namespace
+
+std::optional<OwnKernel> depthwise_weight_gradient(const ConvolutionCall& call) {
+  constexpr std::size_t most_scratch = std::size_t{256} << 20;
+  const ConvolutionGeometry& g = call.geometry;
+  const auto& [input, weight, output, bias, others] = call.operands;
+  const bool usual = call.kind == cudnn::ConvolutionKind::weight_gradient && is_depthwise(g) && weight.dtype() != DType::f64 &&
+                     input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last);
+  if (!usual || g.batch == 0 || product(g.input) == 0 || product(g.output) == 0 || !has_depthwise_sizes(g)) return {};
+  const auto fits = [&](const Launch& plan) {
+    const std::int64_t all = std::int64_t{plan.block_items()} * plan.channel_blocks * plan.group_blocks;
+    return all <= INT32_MAX && plan.bytes() <= most_scratch && plan.channel_blocks <= UINT16_MAX && plan.group_blocks <= UINT16_MAX;
+  };
+  const Launch in_vectors(call, true), one_by_one(call, false);
+  if (!fits(in_vectors) || !fits(one_by_one)) return {};
+  return OwnKernel{"depthwise", std::max(in_vectors.bytes(), one_by_one.bytes()),
+                   [&call](std::span<std::byte> scratch, CUstream_st* stream) { run(call, scratch, stream); }};
 }
 
 }  // namespace frit::ops

@@ -18,40 +18,18 @@ constexpr std::size_t alignment = 256;
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// A call as the convolution that it is: a data gradient with a stride of 1 is one of the mirrored weight.
-struct Correlation {
-  const ConvolutionGeometry& g;
-  bool forward;
-  const Tensor &image, &weight, &result;
-  const ImageAxes &input, &output;
-  ImageAxes padding;
-  std::int64_t in_channels, out_channels;
-  int element_bytes;
+struct Correlation : ImageCall {
+  using ImageCall::ImageCall;
 
-  explicit Correlation(const ConvolutionCall& call)
-      : g(call.geometry),
-        forward(call.kind == cudnn::ConvolutionKind::forward),
-        image(forward ? call.operands.input : call.operands.output),
-        weight(call.operands.weight),
-        result(forward ? call.operands.output : call.operands.input),
-        input(forward ? g.input : g.output),
-        output(forward ? g.output : g.input),
-        padding(g.padding),
-        in_channels(forward ? g.in_channels : g.out_channels),
-        out_channels(forward ? g.out_channels : g.in_channels),
-        element_bytes(static_cast<int>(size_of(weight.dtype()))) {
-    for (std::size_t axis = 0; axis < 3 && !forward; ++axis) padding[axis] = g.kernel[axis] - 1 - padding[axis];
-  }
-
-  std::int64_t steps() const { return ceil_divide(in_channels * element_bytes, PatchShape::step_bytes); }
+  std::int64_t steps() const { return ceil_divide(pixel_bytes(), PatchShape::step_bytes); }
   std::int64_t parts(const PatchShape& s) const { return ceil_divide(out_channels, s.columns); }
   std::int64_t tiles(const PatchShape& s, std::size_t axis) const { return ceil_divide(output[axis], s.positions(static_cast<int>(axis))); }
   std::int64_t tile_count(const PatchShape& s) const { return g.batch * tiles(s, 0) * tiles(s, 1) * tiles(s, 2) * parts(s); }
   /// A step is of several pixels along the width, where these are short.
-  int pixel_bytes() const {
-    const std::int64_t bytes = in_channels * element_bytes;
-    return g.kernel[2] > 1 && (bytes == 16 || bytes == 32) ? static_cast<int>(bytes) : PatchShape::step_bytes;
+  int step_pixel_bytes() const {
+    return g.kernel[2] > 1 && (pixel_bytes() == 16 || pixel_bytes() == 32) ? static_cast<int>(pixel_bytes()) : PatchShape::step_bytes;
   }
-  bool is_narrow() const { return pixel_bytes() < PatchShape::step_bytes; }
+  bool is_narrow() const { return step_pixel_bytes() < PatchShape::step_bytes; }
   double bytes() const { return static_cast<double>(image.bytes() + result.bytes()); }
   PackedWeight packed(const PatchShape& s) const { return {s.columns, static_cast<int>(steps()), s.shared_taps(), s.other_taps()}; }
 };
@@ -105,7 +83,7 @@ std::optional<PatchShape> shape_of(const Correlation& call, int multiprocessors)
     for (int reuse = most_sums / columns; reuse >= 2; reuse /= 2) {
       for (int width = 64; width >= 8; width /= 2) {
         PatchShape s{columns, {kernel[0], kernel[1], kernel[2]}, {stride[0], stride[1], stride[2]}, {1, warpgroup::rows / width, width}};
-        s.pixel_bytes = call.pixel_bytes();
+        s.pixel_bytes = call.step_pixel_bytes();
         s.patch[s.shared_axis()] *= reuse;
         for (int axis = 0; axis < 3; ++axis) {
           for (int other = 0; other < 3; ++other) s.groups[other] = other == axis ? PatchShape::warpgroups : 1;
@@ -123,25 +101,18 @@ bool has_sizes(const Correlation& call) {
   for (std::size_t axis = 0; axis < 3; ++axis) {
     fits = fits && g.dilation[axis] == 1 && g.stride[axis] <= (call.forward ? 2 : 1) && g.kernel[axis] <= 7 && g.padding[axis] < 16;
   }
-  const bool channels = call.in_channels * call.element_bytes % PatchShape::chunk == 0 && call.out_channels % 4 == 0;
+  const bool channels = call.pixel_bytes() % PatchShape::chunk == 0 && call.out_channels % 4 == 0;
   const bool indexed = product(call.input) * call.in_channels <= INT32_MAX && product(call.output) * call.out_channels <= INT32_MAX &&
                        call.weight.elements() <= INT32_MAX / 8;
   return fits && channels && indexed;
-}
-
-bool lies(const Correlation& call) {
-  const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
-  return weight && lies_in_channels(call.image) && lies_in_channels(call.result);
 }
 
 std::optional<Correlation> correlation_of(const ConvolutionCall& call) {
   if (call.kind == cudnn::ConvolutionKind::weight_gradient || !on_tensor_cores(call.operands.weight.dtype())) return std::nullopt;
   if (call.operands.input.dtype() != call.operands.weight.dtype()) return std::nullopt;
   const Correlation correlation(call);
-  return has_sizes(correlation) && lies(correlation) ? std::optional(correlation) : std::nullopt;
+  return has_sizes(correlation) && lies_for_tensor_cores(correlation) ? std::optional(correlation) : std::nullopt;
 }
-
-int multiprocessors_of(const ConvolutionCall& call) { return cuda::properties(call.operands.weight.device().index).multiprocessors; }
 
 /// Microseconds of the pass over the result that a program is where cuDNN does not compute it as fast: other than rectifiers and a
 /// residual.
@@ -190,7 +161,7 @@ PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* p
   for (std::size_t axis = 0; axis < 3; ++axis) {
     numbers.input[axis] = static_cast<int>(call.input[axis]);
     numbers.output[axis] = static_cast<int>(call.output[axis]);
-    numbers.padding[axis] = static_cast<int>(call.padding[axis]);
+    numbers.padding[axis] = static_cast<int>(call.padding(axis));
   }
   numbers.tiles = {cuda::Divisor(call.tiles(s, 0)), cuda::Divisor(call.tiles(s, 1)), cuda::Divisor(call.tiles(s, 2))};
   numbers.parts = cuda::Divisor(call.parts(s));
@@ -201,7 +172,7 @@ PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* p
 /// Where a weight's elements are.
 struct WeightSource {
   int results, channels;
-  std::int64_t result_step, channel_step, tap_step;
+  WeightSteps steps;
   int shared_step;                 ///< between taps along the shared axis; the others follow each other
   int across, width, step_pixels;  ///< of PatchShape; the kernel's width
   int taps;
@@ -210,9 +181,7 @@ struct WeightSource {
   WeightSource(const Correlation& call, const PatchShape& s)
       : results(static_cast<int>(call.out_channels)),
         channels(static_cast<int>(call.in_channels)),
-        result_step(call.weight.strides()[call.forward ? 0 : 1]),
-        channel_step(call.weight.strides()[call.forward ? 1 : 0]),
-        tap_step(call.weight.strides()[call.weight.rank() - 1]),
+        steps(call.weight),
         shared_step(s.shared_axis() == 0 ? s.kernel[1] * s.kernel[2] : s.kernel[2]),
         across(s.across()),
         width(s.kernel[2]),
@@ -226,7 +195,8 @@ struct WeightSource {
     if (step_pixels > 1) x += place.channel / channels, place.channel %= channels;
     if (place.result >= results || place.channel >= channels || x >= width) return -1;
     const int tap = place.shared_tap * shared_step + place.other_tap / across * width + x;
-    return place.result * result_step + place.channel * channel_step + (mirrored ? taps - 1 - tap : tap) * tap_step;
+    if (mirrored) return place.channel * steps.row + place.result * steps.channel + (taps - 1 - tap) * steps.tap;
+    return place.result * steps.row + place.channel * steps.channel + tap * steps.tap;
   }
 };
 
@@ -242,15 +212,10 @@ void pack_weight(void* to, const Correlation& call, const PatchShape& s, CUstrea
   constexpr int threads = 256;
   const PackedWeight packed = call.packed(s);
   const std::int64_t items = packed.bytes(static_cast<int>(call.parts(s))) / call.element_bytes;
-  const auto launch = [&]<class T>() {
+  dispatch_f32_and_halves(call.weight.dtype(), [&]<class T>() {
     cuda::launch(pack<T>, {dim3(static_cast<unsigned>(ceil_divide(items, threads))), dim3(threads)}, stream, static_cast<T*>(to),
                  call.weight.data<T>(), packed, WeightSource(call, s), static_cast<std::uint32_t>(items));
-  };
-  switch (call.weight.dtype()) {
-    case DType::f16: return launch.template operator()<Half>();
-    case DType::bf16: return launch.template operator()<BFloat16>();
-    default: return launch.template operator()<float>();
-  }
+  });
 }
 
 CentreKernel kernel_of(const Correlation& call, const PatchShape& s, int multiprocessors, const void* packed) {
@@ -265,55 +230,61 @@ CentreKernel kernel_of(const Correlation& call, const PatchShape& s, int multipr
   return kernel;
 }
 
+/// A call and the shape with which it should take the least time.
+struct Patches {
+  Correlation call;
+  PatchShape shape;
+
+  static std::optional<Patches> of(const std::optional<Correlation>& call, int multiprocessors) {
+    const std::optional<PatchShape> shape = call ? shape_of(*call, multiprocessors) : std::nullopt;
+    return shape ? std::optional(Patches{*call, *shape}) : std::nullopt;
+  }
+};
+
 }  // namespace
 
-std::optional<CentreKernel> patch_kernel(const ConvolutionCall& call, int multiprocessors) {
-  const std::optional<Correlation> correlation = correlation_of(call);
-  const std::optional<PatchShape> shape = correlation ? shape_of(*correlation, multiprocessors) : std::nullopt;
-  if (!shape) return std::nullopt;
-  return kernel_of(*correlation, *shape, multiprocessors, nullptr);
+std::optional<CentreKernel> patch_centre(const ConvolutionCall& call, int multiprocessors) {
+  const auto patches = Patches::of(correlation_of(call), multiprocessors);
+  return patches ? std::optional(kernel_of(patches->call, patches->shape, multiprocessors, nullptr)) : std::nullopt;
 }
 
 bool is_patch_kernel_faster(const ConvolutionCall& call, int multiprocessors) {
-  const std::optional<Correlation> correlation = correlation_of(call);
-  const std::optional<PatchShape> shape = correlation ? shape_of(*correlation, multiprocessors) : std::nullopt;
-  return shape && pays(call, *correlation, *shape, multiprocessors);
+  const auto patches = Patches::of(correlation_of(call), multiprocessors);
+  return patches && pays(call, patches->call, patches->shape, multiprocessors);
 }
 
-bool is_patch_convolution(const ConvolutionCall& call) {
-  return compiles_warpgroup_products(call.operands.weight.device()) && is_patch_kernel_faster(call, multiprocessors_of(call));
+std::optional<OwnKernel> patch_kernel(const ConvolutionCall& call) {
+  const int multiprocessors = cuda::properties(call.operands.weight.device().index).multiprocessors;
+  const auto patches = Patches::of(correlation_of(call), multiprocessors);
+  if (!patches) return {};
+  const auto run = [&call, patches = *patches, multiprocessors](std::span<std::byte> scratch, CUstream_st* stream) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(scratch.data());
+    void* const packed = scratch.data() + (alignment - begin % alignment) % alignment;
+    pack_weight(packed, patches.call, patches.shape, stream);
+    run_centre(kernel_of(patches.call, patches.shape, multiprocessors, packed), ConvolutionStages(call).stages(), patches.call.image,
+               patches.call.result, stream);
+  };
+  const auto prepare = [&call, patches = *patches, multiprocessors] {
+    prepare_centre(kernel_of(patches.call, patches.shape, multiprocessors, nullptr), ConvolutionStages(call).stages(), patches.call.image,
+                   patches.call.result);
+  };
+  const std::int64_t packed_bytes = patches->call.packed(patches->shape).bytes(static_cast<int>(patches->call.parts(patches->shape)));
+  return OwnKernel{"patch by patch", alignment + static_cast<std::size_t>(packed_bytes), run, ConvolutionStages::finishes(call), prepare};
 }
 
-std::size_t patch_convolution_scratch(const ConvolutionCall& call) {
-  const Correlation correlation(call);
-  const PatchShape shape = shape_of(correlation, multiprocessors_of(call)).value();
-  return alignment + static_cast<std::size_t>(correlation.packed(shape).bytes(static_cast<int>(correlation.parts(shape))));
+std::optional<OwnKernel> patch_convolution(const ConvolutionCall& call) {
+  const Device device = call.operands.weight.device();
+  const bool faster = compiles_warpgroup_products(device) && is_patch_kernel_faster(call, cuda::properties(device.index).multiprocessors);
+  return faster ? patch_kernel(call) : std::nullopt;
 }
 
 /// By what was measured on an H200 and an H100, of images with 4 and 8 channels in float32, and 8 and 16 in halves, to 16 channels and
 /// more.
-bool is_narrow_patch_convolution(const ConvolutionCall& call) {
+std::optional<OwnKernel> narrow_patch_convolution(const ConvolutionCall& call) {
   const std::optional<Correlation> correlation = correlation_of(call);
-  if (!correlation || !correlation->is_narrow() || !correlation->forward || correlation->out_channels < 16) return false;
-  return (correlation->g.kernel[0] == 1 || correlation->pixel_bytes() == PatchShape::chunk) && is_patch_convolution(call);
-}
-
-bool patch_convolution(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(scratch.data());
-  void* const packed = scratch.data() + (alignment - begin % alignment) % alignment;
-  const Correlation correlation(call);
-  const int multiprocessors = multiprocessors_of(call);
-  const PatchShape shape = shape_of(correlation, multiprocessors).value();
-  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
-  pack_weight(packed, correlation, shape, stream);
-  run_centre(kernel_of(correlation, shape, multiprocessors, packed), following.stages(), correlation.image, correlation.result, stream);
-  return following.finishes();
-}
-
-void prepare_patch_convolution(const ConvolutionCall& call) {
-  const Correlation correlation(call);
-  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
-  prepare_centre(patch_kernel(call, multiprocessors_of(call)).value(), following.stages(), correlation.image, correlation.result);
+  if (!correlation || !correlation->is_narrow() || !correlation->forward || correlation->out_channels < 16) return {};
+  const bool measured = correlation->g.kernel[0] == 1 || correlation->step_pixel_bytes() == PatchShape::chunk;
+  return measured ? patch_convolution(call) : std::nullopt;
 }
 
 }  // namespace frit::ops

@@ -13,23 +13,11 @@ namespace {
 
 int ceil_divide(std::int64_t a, std::int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-/// A call as the transposed convolution that it is.
-struct Transposed {
-  const ConvolutionGeometry& g;
-  const Tensor &image, &weight, &result;
-  std::int64_t in_channels, out_channels;
-  int element_bytes;
+/// A data gradient as the transposed convolution that it is.
+struct Transposed : ImageCall {
+  using ImageCall::ImageCall;
 
-  explicit Transposed(const ConvolutionCall& call)
-      : g(call.geometry),
-        image(call.operands.output),
-        weight(call.operands.weight),
-        result(call.operands.input),
-        in_channels(g.out_channels),
-        out_channels(g.in_channels),
-        element_bytes(static_cast<int>(size_of(weight.dtype()))) {}
-
-  int positions(const PhaseAxis& axis, std::size_t n) const { return static_cast<int>((g.input[n] - 1 + axis.shift) / axis.stride + 1); }
+  int positions(const PhaseAxis& axis, std::size_t n) const { return static_cast<int>((output[n] - 1 + axis.shift) / axis.stride + 1); }
   int tiles(const PhaseAxis& axis, std::size_t n) const { return ceil_divide(positions(axis, n), axis.tile); }
 
   /// With the shift that stages least.
@@ -44,8 +32,7 @@ struct Transposed {
   PhaseShape shape(int columns) const {
     const bool flat = g.kernel[0] == 1 && g.stride[0] == 1;
     const int tile = flat ? 8 : 4;
-    return {ceil_divide(in_channels * element_bytes, PhaseShape::step_bytes), columns, axis(0, flat ? 1 : tile), axis(1, tile),
-            axis(2, tile)};
+    return {ceil_divide(pixel_bytes(), PhaseShape::step_bytes), columns, axis(0, flat ? 1 : tile), axis(1, tile), axis(2, tile)};
   }
   std::int64_t tile_count(const PhaseShape& s) const { return g.batch * tiles(s.z, 0) * tiles(s.y, 1) * tiles(s.x, 2); }
 };
@@ -95,14 +82,9 @@ bool has_sizes(const Transposed& call) {
     fits = fits && g.dilation[axis] == 1 && g.stride[axis] <= 2 && g.kernel[axis] <= 5 && g.kernel[axis] >= g.stride[axis] &&
            g.padding[axis] < 16;
   }
-  const bool channels = call.in_channels * call.element_bytes % PhaseShape::chunk == 0 && call.out_channels % 4 == 0;
-  const bool indexed = product(g.output) * call.in_channels <= INT32_MAX && product(g.input) * call.out_channels <= INT32_MAX;
+  const bool channels = call.pixel_bytes() % PhaseShape::chunk == 0 && call.out_channels % 4 == 0;
+  const bool indexed = product(call.input) * call.in_channels <= INT32_MAX && product(call.output) * call.out_channels <= INT32_MAX;
   return fits && channels && indexed && g.stride != ImageAxes{1, 1, 1};
-}
-
-bool lies(const Transposed& call) {
-  const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
-  return weight && lies_in_channels(call.image) && lies_in_channels(call.result);
 }
 
 /// Against cuDNN's data gradients on an H200: with the whole of 64 -> 64 channels in a block 1.5 times as fast, with four parts as fast,
@@ -112,7 +94,7 @@ bool pays(const Transposed& call, int multiprocessors, bool followed) {
   constexpr int tiles_of_group = 4;
   const Schedule s = *schedule_of(call, followed);
   const std::int64_t positions = s.tiles * warpgroup::rows * s.shape.phases();
-  const double used = static_cast<double>(call.g.batch * product(call.g.input)) / static_cast<double>(positions);
+  const double used = static_cast<double>(call.g.batch * product(call.output)) / static_cast<double>(positions);
   return s.channel_parts <= (followed ? most_parts_followed : most_parts) && used >= least_used &&
          s.tiles * s.channel_parts >= std::int64_t{tiles_of_group} * s.groups * multiprocessors;
 }
@@ -124,17 +106,17 @@ std::string text_of(const PhaseShape& s) {
 
 PhaseCall numbers_of(const Transposed& call, const Schedule& s) {
   PhaseCall numbers{};
-  const Dims& strides = call.weight.strides();
+  const WeightSteps steps(call.weight);
   numbers.weight = call.weight.raw();
-  numbers.channel_step = static_cast<int>(strides[0]);
-  numbers.result_step = static_cast<int>(strides[1]);
-  numbers.tap_step = static_cast<int>(strides[strides.rank() - 1]);
+  numbers.channel_step = static_cast<int>(steps.row);
+  numbers.result_step = static_cast<int>(steps.channel);
+  numbers.tap_step = static_cast<int>(steps.tap);
   numbers.in_channels = static_cast<int>(call.in_channels);
   numbers.out_channels = static_cast<int>(call.out_channels);
   const PhaseAxis axes[] = {s.shape.z, s.shape.y, s.shape.x};
   for (std::size_t axis = 0; axis < 3; ++axis) {
-    numbers.input[axis] = static_cast<int>(call.g.output[axis]);
-    numbers.output[axis] = static_cast<int>(call.g.input[axis]);
+    numbers.input[axis] = static_cast<int>(call.input[axis]);
+    numbers.output[axis] = static_cast<int>(call.output[axis]);
   }
   numbers.tiles = {cuda::Divisor(call.tiles(axes[0], 0)), cuda::Divisor(call.tiles(axes[1], 1)), cuda::Divisor(call.tiles(axes[2], 2))};
   numbers.channel_parts = s.channel_parts;
@@ -144,10 +126,10 @@ PhaseCall numbers_of(const Transposed& call, const Schedule& s) {
 
 }  // namespace
 
-std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, int multiprocessors) {
+std::optional<CentreKernel> phase_centre(const ConvolutionCall& call, int multiprocessors) {
   if (call.kind != cudnn::ConvolutionKind::data_gradient || !on_tensor_cores(call.operands.weight.dtype())) return std::nullopt;
   const Transposed transposed(call);
-  if (!has_sizes(transposed) || !lies(transposed)) return std::nullopt;
+  if (!has_sizes(transposed) || !lies_for_tensor_cores(transposed)) return std::nullopt;
   const std::optional<Schedule> schedule = schedule_of(transposed, call.program != nullptr);
   if (!schedule) return std::nullopt;
   const cuda::LaunchShape launch{dim3(schedule->blocks(multiprocessors)),
@@ -157,23 +139,25 @@ std::optional<CentreKernel> phase_kernel(const ConvolutionCall& call, int multip
                       numbers_of(transposed, *schedule), launch, /*asks_for_each_sample=*/false);
 }
 
-bool is_phase_convolution(const ConvolutionCall& call) {
+std::optional<OwnKernel> phase_kernel(const ConvolutionCall& call) {
+  const std::optional<CentreKernel> centre = phase_centre(call, cuda::properties(call.operands.weight.device().index).multiprocessors);
+  if (!centre) return {};
+  const auto run = [&call, centre = *centre](std::span<std::byte>, CUstream_st* stream) {
+    run_centre(centre, ConvolutionStages(call).stages(), call.operands.output, call.operands.input, stream);
+  };
+  const auto prepare = [&call, centre = *centre] {
+    prepare_centre(centre, ConvolutionStages(call).stages(), call.operands.output, call.operands.input);
+  };
+  return OwnKernel{"phase by phase", 0, run, /*finishes=*/true, prepare};
+}
+
+std::optional<OwnKernel> phase_convolution(const ConvolutionCall& call) {
   const Device device = call.operands.weight.device();
-  if (!compiles_warpgroup_products(device) || !is_stage_possible(call.operands.others, call.operands.input.shape())) return false;
-  const int multiprocessors = cuda::properties(device.index).multiprocessors;
-  return phase_kernel(call, multiprocessors) && pays(Transposed(call), multiprocessors, /*followed=*/call.program != nullptr);
-}
-
-void phase_convolution(const ConvolutionCall& call, CUstream_st* stream) {
-  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
-  const CentreKernel kernel = phase_kernel(call, cuda::properties(call.operands.weight.device().index).multiprocessors).value();
-  run_centre(kernel, following.stages(), call.operands.output, call.operands.input, stream);
-}
-
-void prepare_phase_convolution(const ConvolutionCall& call) {
-  const ConvolutionStages following(call, /*adds=*/false, /*last=*/true);
-  const CentreKernel kernel = phase_kernel(call, cuda::properties(call.operands.weight.device().index).multiprocessors).value();
-  prepare_centre(kernel, following.stages(), call.operands.output, call.operands.input);
+  if (!compiles_warpgroup_products(device) || !ConvolutionStages::finishes(call)) return {};
+  std::optional<OwnKernel> kernel = phase_kernel(call);
+  const bool faster =
+      kernel && pays(Transposed(call), cuda::properties(device.index).multiprocessors, /*followed=*/call.program != nullptr);
+  return faster ? kernel : std::nullopt;
 }
 
 }  // namespace frit::ops

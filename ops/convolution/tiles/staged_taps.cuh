@@ -8,6 +8,7 @@
 #include "frit/core/cuda/divisor.cuh"
 #include "frit/core/cuda/packed.cuh"
 #include "frit/core/cuda/vector.cuh"
+#include "frit/ops/convolution/convolution_cuda.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/cuda/planes.cuh"
 #include "frit/ops/cuda/tensor_cores.cuh"
@@ -16,16 +17,10 @@ namespace frit::ops {
 
 /// A convolution's weight (K, C, kernel...), in either layout: its taps are those of im2col in reverse.
 template <class Stored>
-struct KernelWeight {
+struct KernelWeight : WeightSteps {
   const Stored* elements;
-  std::int64_t out_channel_step, channel_step, tap_step;
 
-  explicit KernelWeight(const Tensor& tensor)
-      : elements(tensor.data<Stored>()), out_channel_step(tensor.elements() / std::max<std::int64_t>(1, tensor.shape()[0])) {
-    const std::int64_t channels = tensor.shape()[1];
-    channel_step = tensor.is_contiguous() ? out_channel_step / channels : 1;
-    tap_step = tensor.is_contiguous() ? 1 : channels;
-  }
+  explicit KernelWeight(const Tensor& tensor) : WeightSteps(tensor), elements(tensor.data<Stored>()) {}
 };
 
 /// The pixels that the taps of a tile of positions take (see Im2colAttributes), in shared memory: vectors of 4 channels of a pixel, zeros
@@ -192,8 +187,7 @@ struct StagedTaps {
     cuda::Vector<float, width> elements;
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      const std::int64_t place =
-          out_channel * weight.out_channel_step + (first + j) * weight.channel_step + (last_tap - tap) * weight.tap_step;
+      const std::int64_t place = out_channel * weight.row + (first + j) * weight.channel + (last_tap - tap) * weight.tap;
       elements[j] = vector >= 0 && first + j < planes.channels ? convert<float>(weight.elements[place]) : 0;
     }
     return words<Stored>(elements);
@@ -214,18 +208,13 @@ struct StagedTaps {
 /// Calls body.operator()<Stored, Image>() for what the weight and the image are stored in.
 template <class Body>
 void dispatch_weight_and_image(DType weight, DType image, const Body& body) {
-  const auto with = [&]<class Stored>() {
+  dispatch_f32_and_halves(weight, [&]<class Stored>() {
     if (image == DType::f32) {
       body.template operator()<Stored, float>();
     } else {
       body.template operator()<Stored, Stored>();
     }
-  };
-  switch (weight) {
-    case DType::f16: return with.template operator()<Half>();
-    case DType::bf16: return with.template operator()<BFloat16>();
-    default: return with.template operator()<float>();
-  }
+  });
 }
 
 /// As many blocks as run at a time, which loop over the tiles with that stride.

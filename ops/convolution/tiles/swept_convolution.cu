@@ -28,28 +28,13 @@ struct BlockSizes {
   }
 };
 
-/// A call as a convolution of `image`: a data gradient is one whose taps are mirrored.
-struct Sweep {
-  bool forward;
-  const ConvolutionGeometry& g;
-  const Tensor &image, &result, &weight;
-  const ImageAxes &input, &output;
-  std::int64_t in_channels, out_channels;
+/// A call as a convolution of its image: a data gradient is one whose taps are mirrored.
+struct Sweep : ImageCall {
   bool flat;  ///< the kernel leaves the depth alone
   BlockSizes block;
 
   explicit Sweep(const ConvolutionCall& call)
-      : forward(call.kind == cudnn::ConvolutionKind::forward),
-        g(call.geometry),
-        image(forward ? call.operands.input : call.operands.output),
-        result(call.operands.result(call.kind)),
-        weight(call.operands.weight),
-        input(forward ? g.input : g.output),
-        output(forward ? g.output : g.input),
-        in_channels(forward ? g.in_channels : g.out_channels),
-        out_channels(forward ? g.out_channels : g.in_channels),
-        flat(g.kernel[0] == 1),
-        block(flat ? BlockSizes::of<SweepColumn<true>>() : BlockSizes::of<SweepColumn<false>>()) {}
+      : ImageCall(call), flat(g.kernel[0] == 1), block(flat ? BlockSizes::of<SweepColumn<true>>() : BlockSizes::of<SweepColumn<false>>()) {}
 
   std::int64_t columns(std::size_t axis) const { return (output[axis] + block.positions[axis] - 1) / block.positions[axis]; }
   std::int64_t rows() const { return g.batch * columns(0) * columns(2) * output[1]; }
@@ -66,7 +51,6 @@ struct Sweep {
     return static_cast<double>(g.batch * product(output) * channel_parts()) /
            static_cast<double>(product(block.positions) * share * multiprocessors);
   }
-  std::int64_t pixel_bytes() const { return in_channels * static_cast<std::int64_t>(size_of(weight.dtype())); }
   /// How many times as long other kernels take where the efficiency is 1: cuDNN's, or a product after im2col.
   double gain() const {
     if (flat) return 2;
@@ -76,25 +60,24 @@ struct Sweep {
     SweptTiles t = {};
     for (std::size_t i = 0; i < 3; ++i) {
       t.input[i] = static_cast<int>(input[i]), t.output[i] = static_cast<int>(output[i]);
-      t.padding[i] = static_cast<int>(forward ? g.padding[i] : g.kernel[i] - 1 - g.padding[i]);
+      t.padding[i] = static_cast<int>(padding(i));
     }
     t.in_channels = static_cast<int>(in_channels), t.out_channels = static_cast<int>(out_channels);
     t.columns_across = static_cast<int>(columns(2)), t.columns_deep = static_cast<int>(columns(0));
     t.columns = static_cast<int>(g.batch) * t.columns_across * t.columns_deep;
     t.mirrored = !forward;
-    const std::int64_t taps = product(g.kernel), k_step = g.in_channels * taps, c_step = weight.is_contiguous() ? taps : 1;
-    t.out_channel_step = forward ? k_step : c_step, t.channel_step = forward ? c_step : k_step;
-    t.tap_step = weight.is_contiguous() ? 1 : g.in_channels;
+    const WeightSteps steps(weight);
+    t.out_channel_step = forward ? steps.row : steps.channel, t.channel_step = forward ? steps.channel : steps.row;
+    t.tap_step = steps.tap;
     return t;
   }
 };
 
-/// Calls body(kernel, stages) for the launches of a call: as many channels at a time as the weight leaves room for. Says whether the last
-/// one's program has the epilogue.
+/// Calls body(kernel, stages) for the launches of a call: as many channels at a time as the weight leaves room for. The last one's program
+/// has the epilogue.
 template <class Stored, class Body>
-bool for_each_launch(const ConvolutionCall& call, const Body& body) {
+void for_each_launch(const ConvolutionCall& call, const Body& body) {
   const Sweep of_call(call);
-  bool finishes = true;
   const auto with = [&]<class Shape>() {
     SweptTiles tiles = of_call.tiles();
     for (; tiles.first_channel < tiles.in_channels; tiles.first_channel += Shape::channels) {
@@ -102,7 +85,6 @@ bool for_each_launch(const ConvolutionCall& call, const Body& body) {
       ConvolutionCall part = call;
       if (adds) part.operands.bias = {};
       const ConvolutionStages following(part, adds, last);
-      finishes = following.finishes();
       const auto parts = static_cast<unsigned>(of_call.channel_parts());
       const cuda::LaunchShape launch{dim3(static_cast<unsigned>(of_call.blocks()) * parts), dim3(Shape::threads), Shape::shared_bytes};
       const std::string type = concat("SweptConvolution<SweepShape<", name_in_programs(of_call.weight.dtype()), ", ", Shape::chunks, ", ",
@@ -112,7 +94,7 @@ bool for_each_launch(const ConvolutionCall& call, const Body& body) {
            following.stages());
     }
   };
-  const std::int64_t chunks = of_call.in_channels * static_cast<std::int64_t>(sizeof(Stored)) / warpgroup::chunk_bytes;
+  const std::int64_t chunks = of_call.pixel_bytes() / warpgroup::chunk_bytes;
   const auto of = [&]<bool flat>() {
     if (chunks > 4 && !flat) return with.template operator()<SweepShape<Stored, 8, false>>();
     if (chunks > 2) return with.template operator()<SweepShape<Stored, 4, flat>>();
@@ -120,25 +102,19 @@ bool for_each_launch(const ConvolutionCall& call, const Body& body) {
     with.template operator()<SweepShape<Stored, 1, flat>>();
   };
   of_call.flat ? of.template operator()<true>() : of.template operator()<false>();
-  return finishes;
 }
 
+/// Calls body(kernel, stages, image, result) for them.
 template <class Body>
-bool dispatch_launches(const ConvolutionCall& call, const Body& body) {
-  switch (call.operands.weight.dtype()) {
-    case DType::f16: return for_each_launch<Half>(call, body);
-    case DType::bf16: return for_each_launch<BFloat16>(call, body);
-    default: return for_each_launch<float>(call, body);
-  }
+void dispatch_launches(const ConvolutionCall& call, const Body& body) {
+  const ImageCall of(call);
+  dispatch_f32_and_halves(of.weight.dtype(), [&]<class Stored>() {
+    for_each_launch<Stored>(call, [&](const CentreKernel& kernel, const Stages& stages) { body(kernel, stages, of.image, of.result); });
+  });
 }
 
-const Tensor& image_of(const ConvolutionCall& call) {
-  return call.kind == cudnn::ConvolutionKind::forward ? call.operands.input : call.operands.output;
-}
-
-}  // namespace
-
-bool has_swept_convolution(const ConvolutionCall& call) {
+/// Whether there is a kernel for the call, on its device.
+bool takes(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool alike = input.dtype() == weight.dtype() && output.dtype() == weight.dtype();
   if (!on_tensor_cores(weight.dtype()) || !alike || !has_mirror(call)) return false;
@@ -157,29 +133,34 @@ bool has_swept_convolution(const ConvolutionCall& call) {
   return kernel && sweep.g.dilation == one && channels && lies && fits && compiles_warpgroup_products(weight.device());
 }
 
-bool is_swept_convolution(const ConvolutionCall& call) {
-  if (!has_swept_convolution(call)) return false;
+/// Whether it should be the fastest.
+bool pays(const ConvolutionCall& call) {
   const Sweep sweep(call);
   const std::int64_t most_pairs = is_half(sweep.weight.dtype()) ? 64 * 64 : 64 * 32;
   if (sweep.in_channels * sweep.out_channels > most_pairs || sweep.efficiency() * sweep.gain() < 1) return false;
   // Where most of what moves is the output; not gradients of a single vector, for which cuDNN takes a fifth of the time. What
   // tap_convolution does is at memory's speed.
   const bool few = sweep.pixel_bytes() <= 64 && (sweep.forward || sweep.pixel_bytes() > 16);
-  if (sweep.flat) return few && sweep.in_channels <= sweep.out_channels && !is_tap_convolution(call);
+  if (sweep.flat) return few && sweep.in_channels <= sweep.out_channels && !tap_convolution(call);
   // From a single vector, tap_convolution takes less time to few channels.
   return !(sweep.forward && sweep.in_channels <= 4 && sweep.out_channels <= 16);
 }
 
-bool swept_convolution(const ConvolutionCall& call, CUstream_st* stream) {
-  return dispatch_launches(call, [&](const CentreKernel& kernel, const Stages& stages) {
-    run_centre(kernel, stages, image_of(call), call.operands.result(call.kind), stream);
-  });
+}  // namespace
+
+std::optional<OwnKernel> swept_kernel(const ConvolutionCall& call) {
+  if (!takes(call)) return {};
+  const auto run = [&call](std::span<std::byte>, CUstream_st* stream) {
+    dispatch_launches(call, [&](const CentreKernel& kernel, const Stages& stages, const Tensor& image, const Tensor& result) {
+      run_centre(kernel, stages, image, result, stream);
+    });
+  };
+  return OwnKernel{"swept over columns", 0, run, ConvolutionStages::finishes(call), [&call] { dispatch_launches(call, prepare_centre); }};
 }
 
-void prepare_swept_convolution(const ConvolutionCall& call) {
-  dispatch_launches(call, [&](const CentreKernel& kernel, const Stages& stages) {
-    prepare_centre(kernel, stages, image_of(call), call.operands.result(call.kind));
-  });
+std::optional<OwnKernel> swept_convolution(const ConvolutionCall& call) {
+  std::optional<OwnKernel> kernel = swept_kernel(call);
+  return kernel && pays(call) ? kernel : std::nullopt;
 }
 
 }  // namespace frit::ops

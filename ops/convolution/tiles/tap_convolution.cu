@@ -99,29 +99,26 @@ struct Nothing {
   void operator()() const {}
 };
 
-bool all_one(const ImageAxes& axes) { return axes == ImageAxes{1, 1, 1}; }
-
 StagedTaps staged_taps(const ConvolutionCall& call) {
   const auto axes = static_cast<std::size_t>(call.operands.input.rank() - 2);
   return StagedTaps::of_convolution(call.operands.input, Dims(std::span(call.geometry.kernel).last(axes)),
                                     Dims(std::span(call.geometry.padding).last(axes)));
 }
 
-}  // namespace
-
-bool is_tap_convolution(const ConvolutionCall& call) {
+bool takes(const ConvolutionCall& call) {
+  constexpr ImageAxes one = {1, 1, 1};
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool dtypes = on_tensor_cores(weight.dtype()) && takes_image(input.dtype(), weight.dtype());
   const bool usual = call.kind == cudnn::ConvolutionKind::forward && lies_in_channels(output);
-  const bool plain = g.groups == 1 && all_one(g.stride) && all_one(g.dilation) && product(g.output) > 0 && g.batch > 0;
+  const bool plain = g.groups == 1 && g.stride == one && g.dilation == one && product(g.output) > 0 && g.batch > 0;
   const bool fits = product(g.input) * g.in_channels <= INT32_MAX && product(g.output) * g.batch <= INT32_MAX;
   bool inside = true;
   for (std::size_t axis = 0; axis < 3; ++axis) inside = inside && g.padding[axis] < g.kernel[axis];
   return dtypes && usual && plain && fits && inside && dispatch_taps(g, weight.dtype(), Nothing());
 }
 
-void tap_convolution(const ConvolutionCall& call, CUstream_st* stream) {
+void run(const ConvolutionCall& call, CUstream_st* stream) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const ConvolutionGeometry& g = call.geometry;
   dispatch_weight_and_image(weight.dtype(), input.dtype(), [&]<class Stored, class Image>() {
@@ -136,6 +133,13 @@ void tap_convolution(const ConvolutionCall& call, CUstream_st* stream) {
       }
     });
   });
+}
+
+}  // namespace
+
+std::optional<OwnKernel> tap_convolution(const ConvolutionCall& call) {
+  if (!takes(call)) return std::nullopt;
+  return OwnKernel{"taps on tensor cores", 0, [&call](std::span<std::byte>, CUstream_st* stream) { run(call, stream); }};
 }
 
 }  // namespace frit::ops

@@ -13,7 +13,6 @@
 #include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/tiles/tap_tiles.cuh"
 #include "frit/ops/cuda/async_copy.cuh"
-#include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 #include "frit/ops/cuda/tensor_cores.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
@@ -245,30 +244,24 @@ __global__ void __launch_bounds__(TapTiles::threads, blocks_wanted)
 /// Where the sums of multiply_taps go.
 struct TapResult {
   int items, columns, group, channels, taps, rows;  ///< columns: with those that mean nothing; taps: along a row; rows: of taps
-  std::int64_t out_channel_step, channel_step, tap_step;
+  WeightSteps steps;
 
-  /// `slabs`: how many such parts the kernel's depth has.
-  TapResult(const TapTiles& tiles, int slabs, const Tensor& weight)
+  TapResult(const TapTiles& tiles, const Tensor& weight)
       : items(tiles.outputs * tiles.row_columns()),
         columns(tiles.row_columns()),
         group(tiles.group),
         channels(tiles.channels),
         taps(tiles.kernel[2]),
-        rows(tiles.kernel[0] * tiles.kernel[1]) {
-    const bool channels_last = !weight.is_contiguous();
-    const std::int64_t all_taps = std::int64_t{slabs} * rows * taps;
-    out_channel_step = channels * all_taps;
-    channel_step = channels_last ? 1 : all_taps;
-    tap_step = channels_last ? channels : 1;
-  }
-  std::int64_t slab_step() const { return tap_step * rows * taps; }
+        rows(tiles.kernel[0] * tiles.kernel[1]),
+        steps(weight) {}
+  std::int64_t slab_step() const { return steps.tap * rows * taps; }
 
   /// -1 for sums that mean nothing.
   __device__ std::int64_t operator()(int item) const {
     const int output = item / columns, column = item - output * columns, block = column / tensor_cores::columns, row = block / group;
     const int element = (block - row * group) * tensor_cores::columns + column % tensor_cores::columns, tap = element / channels;
     if (row >= rows || tap >= taps) return -1;
-    return output * out_channel_step + (element - tap * channels) * channel_step + (row * taps + tap) * tap_step;
+    return output * steps.row + (element - tap * channels) * steps.channel + (row * taps + tap) * steps.tap;
   }
 };
 
@@ -295,7 +288,7 @@ std::optional<Slabs> slabs_of(const ConvolutionCall& call) {
   const std::size_t bytes = size_of(weight.dtype());
   const auto whole = TapTiles::of_weight_gradient(geometry, bytes);
   if (whole && !whole->stretched) return Slabs{*whole};
-  if (is_window_product(call)) return std::nullopt;
+  if (window_product(call)) return std::nullopt;
   if (whole) return Slabs{*whole};
   const auto depth = static_cast<int>(std::exchange(geometry.kernel[0], 1));
   const auto slab = depth > 1 ? TapTiles::of_weight_gradient(geometry, bytes) : std::nullopt;
@@ -309,49 +302,44 @@ dim3 grid_of(const ConvolutionCall& call, const TapTiles& tiles) {
   return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks / rows, 1, tiles.count)), static_cast<unsigned>(rows));
 }
 
-std::size_t partial_bytes(const TapTiles& tiles, const dim3& grid) {
-  return static_cast<std::size_t>(grid.x) * grid.y * static_cast<std::size_t>(tiles.outputs * tiles.row_columns()) * sizeof(float);
+void run(const ConvolutionCall& call, const Slabs& slabs, std::span<std::byte> scratch, CUstream_st* stream) {
+  const TapTiles& tiles = slabs.tiles;
+  const dim3 grid = grid_of(call, tiles);
+  const auto& [input, weight, output, bias, others] = call.operands;
+  dispatch_f32_and_halves(weight.dtype(), [&]<class Stored>() {
+    auto* const partials = reinterpret_cast<float*>(scratch.data());
+    const auto run = [&]<int columns, bool doubled>() {
+      const cuda::LaunchShape shape{grid, dim3(TapTiles::threads), static_cast<std::size_t>(tiles.shared_bytes)};
+      const TapResult result(tiles, weight);
+      for (int slab = 0; slab < slabs.count; ++slab) {
+        cuda::launch(multiply_taps<Stored, columns, doubled>, shape, stream, partials, output.data<Stored>(), input.data<Stored>(),
+                     slabs.of(slab));
+        sum_partials(weight.data<Stored>() + slab * result.slab_step(), partials, static_cast<int>(grid.x * grid.y), result.items, result,
+                     stream);
+      }
+    };
+    const auto run_columns = [&]<bool doubled>() {
+      constexpr auto& columns = TapTiles::columns_of_a_warp;
+      if (tiles.warp_columns == columns[0]) return run.template operator()<columns[0], doubled>();
+      if (tiles.warp_columns == columns[1]) return run.template operator()<columns[1], doubled>();
+      run.template operator()<columns[2], doubled>();
+    };
+    if constexpr (is_half_type<Stored>) {
+      if (tiles.doubled()) return run_columns.template operator()<true>();
+    }
+    run_columns.template operator()<false>();
+  });
 }
 
 }  // namespace
 
-bool is_tap_product(const ConvolutionCall& call) { return slabs_of(call).has_value(); }
-
-std::size_t tap_product_scratch(const ConvolutionCall& call) {
-  const TapTiles tiles = slabs_of(call)->tiles;
-  return partial_bytes(tiles, grid_of(call, tiles));
-}
-
-void tap_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-  const Slabs slabs = *slabs_of(call);
-  const TapTiles& tiles = slabs.tiles;
-  const dim3 grid = grid_of(call, tiles);
-  const auto& [input, weight, output, bias, others] = call.operands;
-  dispatch_floating_and_halves(weight.dtype(), [&]<class Stored>() {
-    if constexpr (!std::is_same_v<Stored, double>) {
-      auto* const partials = reinterpret_cast<float*>(scratch.data());
-      const auto run = [&]<int columns, bool doubled>() {
-        const cuda::LaunchShape shape{grid, dim3(TapTiles::threads), static_cast<std::size_t>(tiles.shared_bytes)};
-        const TapResult result(tiles, slabs.count, weight);
-        for (int slab = 0; slab < slabs.count; ++slab) {
-          cuda::launch(multiply_taps<Stored, columns, doubled>, shape, stream, partials, output.data<Stored>(), input.data<Stored>(),
-                       slabs.of(slab));
-          sum_partials(weight.data<Stored>() + slab * result.slab_step(), partials, static_cast<int>(grid.x * grid.y), result.items, result,
-                       stream);
-        }
-      };
-      const auto run_columns = [&]<bool doubled>() {
-        constexpr auto& columns = TapTiles::columns_of_a_warp;
-        if (tiles.warp_columns == columns[0]) return run.template operator()<columns[0], doubled>();
-        if (tiles.warp_columns == columns[1]) return run.template operator()<columns[1], doubled>();
-        run.template operator()<columns[2], doubled>();
-      };
-      if constexpr (is_half_type<Stored>) {
-        if (tiles.doubled()) return run_columns.template operator()<true>();
-      }
-      run_columns.template operator()<false>();
-    }
-  });
+std::optional<OwnKernel> tap_product(const ConvolutionCall& call) {
+  const auto slabs = slabs_of(call);
+  if (!slabs) return std::nullopt;
+  const dim3 grid = grid_of(call, slabs->tiles);
+  const auto sums = static_cast<std::size_t>(slabs->tiles.outputs * slabs->tiles.row_columns());
+  return OwnKernel{"taps on tensor cores", static_cast<std::size_t>(grid.x) * grid.y * sums * sizeof(float),
+                   [&call, slabs = *slabs](std::span<std::byte> scratch, CUstream_st* stream) { run(call, slabs, scratch, stream); }};
 }
 
 }  // namespace frit::ops

@@ -37,19 +37,19 @@ std::optional<RowTiles> tiles_of(const ConvolutionCall& call) {
 
 }  // namespace
 
-bool is_row_product(const ConvolutionCall& call) { return tiles_of(call).has_value(); }
-
-std::size_t row_product_scratch(const ConvolutionCall& call) { return tiles_of(call)->scratch_bytes(); }
-
-void row_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-  const RowTiles tiles = *tiles_of(call);
-  const auto& [input, weight, output, bias, others] = call.operands;
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(tiles.shares * tiles.kinds())), dim3(RowTiles::threads),
-                                static_cast<std::size_t>(tiles.shared_bytes)};
-  auto* const partials = reinterpret_cast<float*>(scratch.data());
-  cuda::launch(multiply_rows, shape, stream, partials, output.data<float>(), input.data<float>(), tiles);
-  sum_partials(weight.data<float>(), partials, tiles.shares, tiles.items(),
-               RowPlace{tiles.taps(), tiles.in_channels, !weight.is_contiguous()}, stream);
+std::optional<OwnKernel> row_product(const ConvolutionCall& call) {
+  const auto found = tiles_of(call);
+  if (!found) return std::nullopt;
+  const auto run = [&call, tiles = *found](std::span<std::byte> scratch, CUstream_st* stream) {
+    const auto& [input, weight, output, bias, others] = call.operands;
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(tiles.shares * tiles.kinds())), dim3(RowTiles::threads),
+                                  static_cast<std::size_t>(tiles.shared_bytes)};
+    auto* const partials = reinterpret_cast<float*>(scratch.data());
+    cuda::launch(multiply_rows, shape, stream, partials, output.data<float>(), input.data<float>(), tiles);
+    sum_partials(weight.data<float>(), partials, tiles.shares, tiles.items(),
+                 RowPlace{tiles.taps(), tiles.in_channels, !weight.is_contiguous()}, stream);
+  };
+  return OwnKernel{"rows of taps", found->scratch_bytes(), run};
 }
 
 }  // namespace frit::ops

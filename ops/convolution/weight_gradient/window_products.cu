@@ -5,7 +5,6 @@
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/weight_gradient/window_products.cuh"
-#include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 
@@ -49,23 +48,21 @@ auto kernel_of(const TapWindows& w) {
 
 }  // namespace
 
-bool is_window_product(const ConvolutionCall& call) { return windows_of(call).has_value(); }
-
-std::size_t window_product_scratch(const ConvolutionCall& call) { return windows_of(call)->scratch_bytes(); }
-
-void window_product(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream) {
-  const TapWindows windows = *windows_of(call);
-  const auto& [input, weight, output, bias, others] = call.operands;
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(windows.shares * windows.kinds())),
-                                dim3(static_cast<unsigned>(windows.threads())), static_cast<std::size_t>(windows.shared_bytes)};
-  auto* const partials = reinterpret_cast<float*>(scratch.data());
-  dispatch_floating_and_halves(weight.dtype(), [&]<class Stored>() {
-    if constexpr (!std::is_same_v<Stored, double>) {
+std::optional<OwnKernel> window_product(const ConvolutionCall& call) {
+  const auto found = windows_of(call);
+  if (!found) return std::nullopt;
+  const auto run = [&call, windows = *found](std::span<std::byte> scratch, CUstream_st* stream) {
+    const auto& [input, weight, output, bias, others] = call.operands;
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(windows.shares * windows.kinds())),
+                                  dim3(static_cast<unsigned>(windows.threads())), static_cast<std::size_t>(windows.shared_bytes)};
+    auto* const partials = reinterpret_cast<float*>(scratch.data());
+    dispatch_f32_and_halves(weight.dtype(), [&]<class Stored>() {
       cuda::launch(kernel_of<Stored>(windows), shape, stream, partials, output.data<Stored>(), input.data<Stored>(), windows);
       sum_partials(weight.data<Stored>(), partials, windows.shares * windows.splits, windows.items(),
-                   WindowPlace<Stored>(windows, !weight.is_contiguous()), stream);
-    }
-  });
+                   WindowPlace<Stored>{windows, WeightSteps(weight)}, stream);
+    });
+  };
+  return OwnKernel{"windows of taps", found->scratch_bytes(), run};
 }
 
 }  // namespace frit::ops

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "frit/ops/convolution/geometry.h"
 #include "frit/ops/convolution/weight_gradient/staged_windows.cuh"
 #include "frit/ops/cuda/tensor_cores.cuh"
 
@@ -169,14 +170,7 @@ __global__ void __launch_bounds__(TapWindows::most_warps * 32 + TapWindows::stag
 template <class Stored>
 struct WindowPlace {
   TapWindows w;
-  int out_channel_step, channel_step, tap_step;  ///< of the weight
-
-  WindowPlace(const TapWindows& windows, bool channels_last) : w(windows) {
-    const int taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
-    out_channel_step = w.in_channels * taps;
-    channel_step = channels_last ? 1 : taps;
-    tap_step = channels_last ? w.in_channels : 1;
-  }
+  WeightSteps steps;
 
   /// -1 for sums that mean nothing.
   __device__ std::int64_t operator()(int item) const {
@@ -187,8 +181,7 @@ struct WindowPlace {
     const int channel = window.input + role.input + lane % 4 * 2 + i % 2;
     const int z = window.tap[0] + role.depth, y = window.tap[1] + i / 24, x = window.tap[2] + i / 8 % 3;
     if (output >= w.out_channels || channel >= w.in_channels || z >= w.kernel[0] || y >= w.kernel[1] || x >= w.kernel[2]) return -1;
-    return static_cast<std::int64_t>(output) * out_channel_step + channel * channel_step +
-           ((z * w.kernel[1] + y) * w.kernel[2] + x) * tap_step;
+    return output * steps.row + channel * steps.channel + ((z * w.kernel[1] + y) * w.kernel[2] + x) * steps.tap;
   }
 };
 

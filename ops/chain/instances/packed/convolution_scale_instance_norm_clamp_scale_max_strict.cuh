@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(ClusterPatches::threads, 1)
   ClusterPatches::Totals totals(memory + tiles.weight_bytes(out_channels) + tiles.staged_bytes, barriers, out_channels, rank, tiles.blocks);
   const PatchMaxima<trains> patches(call, tiles, rank);
   tiles.stage_weight(weight, out_channels, [&](int channel, int c, int tap) {
-    return call.weight.elements[channel * call.weight.out_channel_step + c * call.weight.channel_step + tap * call.weight.tap_step];
+    return call.weight.elements[channel * call.weight.row + c * call.weight.channel + tap * call.weight.tap];
   });
   if (threadIdx.x < out_channels) biases[threadIdx.x] = call.biased ? call.bias[threadIdx.x] : 0;
   const double share = 1 / static_cast<double>(tiles.output_size[0] * tiles.output_size[1] * tiles.output_size[2]);

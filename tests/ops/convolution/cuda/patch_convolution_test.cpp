@@ -43,11 +43,13 @@ class CudaPatchConvolution : public OnHopper {
  protected:
   /// The result, twice the same; the program is part of it.
   static Tensor found(const ops::ConvolutionCall& call) {
-    const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(ops::patch_convolution_scratch(call))}, DType::u8, gpu);
+    const ops::OwnKernel kernel = ops::patch_kernel(call).value();
+    EXPECT_TRUE(kernel.finishes);
+    const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(kernel.scratch_bytes)}, DType::u8, gpu);
     const std::span<std::byte> memory(static_cast<std::byte*>(scratch.raw()), static_cast<std::size_t>(scratch.elements()));
     const auto once = [&] {
       call.operands.result(call.kind).fill(NAN);
-      EXPECT_TRUE(ops::patch_convolution(call, memory, cuda::compute_stream(gpu.index)));
+      kernel.run(memory, cuda::compute_stream(gpu.index));
       return call.operands.result(call.kind).to(Device::cpu()).contiguous();
     };
     const Tensor result = once();
@@ -112,11 +114,11 @@ TEST(PatchConvolution, HasAKernel) {
   for (const Sizes& sizes : calls) {
     for (const DType dtype : {DType::f32, DType::f16}) {
       EXPECT_EQ(fills_vectors(sizes, dtype),
-                ops::patch_kernel(call_of(sizes, ConvolutionKind::forward, dtype, Device::cpu(), false), 132).has_value())
+                ops::patch_centre(call_of(sizes, ConvolutionKind::forward, dtype, Device::cpu(), false), 132).has_value())
           << sizes.input;
       const bool has_gradient = sizes.stride == Dims{1};
       EXPECT_EQ(has_gradient,
-                ops::patch_kernel(call_of(sizes, ConvolutionKind::data_gradient, dtype, Device::cpu(), false), 132).has_value())
+                ops::patch_centre(call_of(sizes, ConvolutionKind::data_gradient, dtype, Device::cpu(), false), 132).has_value())
           << sizes.input;
     }
   }

@@ -53,7 +53,7 @@ class CudaRowProducts : public OnTensorCores {
     OnTensorCores::SetUp();
     if (!IsSkipped() && !warpgroup::available(0)) GTEST_SKIP() << "not compiled for Hopper, or no such device";
   }
-  static bool takes(DType dtype, const Call& call) { return ops::is_row_product(call.in(dtype)); }
+  static bool takes(DType dtype, const Call& call) { return ops::row_product(call.in(dtype)).has_value(); }
 };
 
 TEST_F(CudaRowProducts, AgreeWithTheDefinition) {

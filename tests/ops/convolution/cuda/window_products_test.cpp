@@ -48,7 +48,7 @@ class CudaWindowProducts : public OnTensorCores {
   }
   static bool takes(DType dtype, const Call& call) {
     const ops::ConvolutionCall read = in(dtype, call);
-    return ops::is_window_product(read) && !ops::is_tap_product(read);
+    return ops::window_product(read) && !ops::tap_product(read);
   }
 };
 
@@ -87,7 +87,7 @@ TEST_F(CudaWindowProducts, LeaveTheOthersToCudnn) {
   for (const Call& call : {many, dilated, grouped, few_taps, odd, small}) EXPECT_FALSE(takes(DType::f32, call)) << call.input;
   const Call usual{{2, 32, 24, 24, 24}, 32, {3, 3, 3}, {.padding = {1}}};
   EXPECT_TRUE(takes(DType::f32, usual));
-  EXPECT_FALSE(ops::is_window_product(in(DType::f32, usual, Layout::contiguous)));
+  EXPECT_FALSE(ops::window_product(in(DType::f32, usual, Layout::contiguous)));
   EXPECT_FALSE(takes(DType::f64, usual));
   set_numerics({.tf32 = false});
   EXPECT_FALSE(takes(DType::f32, usual));

@@ -215,7 +215,7 @@ TEST_F(Nvrtc, CompilesTransposedConvolutions) {
       channels[0] = weight[1];
       const auto tensor = [&](const Shape& shape) { return Tensor::empty(shape, dtype, {}, Layout::channels_last); };
       const ops::ConvolutionCall call{cudnn::ConvolutionKind::data_gradient, g, {tensor(result), tensor(weight), tensor(image), {}}};
-      const auto kernel = ops::phase_kernel(call, 132);
+      const auto kernel = ops::phase_centre(call, 132);
       ASSERT_TRUE(kernel) << image;
       const std::vector<Tensor> operands = {Tensor::empty(channels, dtype)};
       const std::string source = ops::centre_source(*kernel, {none, 0, {}, {}, sum, operands}, call.operands.output, call.operands.input);
@@ -237,7 +237,7 @@ TEST_F(Nvrtc, CompilesConvolutions) {
       channels[0] = weight[0];
       const auto tensor = [&](const Shape& shape) { return Tensor::empty(shape, dtype, {}, Layout::channels_last); };
       const ops::ConvolutionCall call{cudnn::ConvolutionKind::forward, g, {tensor(image), tensor(weight), tensor(result), {}}};
-      const auto kernel = ops::patch_kernel(call, 132);
+      const auto kernel = ops::patch_centre(call, 132);
       ASSERT_TRUE(kernel) << image;
       const std::vector<Tensor> operands = {Tensor::empty(channels, dtype)};
       const std::string source = ops::centre_source(*kernel, {none, 0, {}, {}, sum, operands}, call.operands.input, call.operands.output);
