@@ -65,6 +65,7 @@ std::vector<Sample> samples(int image_rank) {
             {{Shape{1, 4, 3, 4}, Shape{4, 1, 3, 4}, Shape{4}}, ConvolutionOptions{.stride = {2}, .padding = {1}, .groups = 4}},
             {{Shape{1, 1, 1, 1}, Shape{1, 1, 1, 1}, Shape{1}}},
             {{Shape{3, 4, 2, 5}, Shape{4, 8, 1, 1}, Shape{8}}},
+            {{Shape{2, 4, 3, 2}, Shape{4, 8, 1, 1}}, ConvolutionOptions{.output_padding = {1}, .dilation = {2}}},
             {{Shape{0, 2, 3, 3}, Shape{2, 3, 3, 3}, Shape{3}}, ConvolutionOptions{.stride = {2}}}};
   }
   return {{{Shape{2, 2, 2, 3, 3}, Shape{2, 3, 3, 2, 2}, Shape{3}}},
