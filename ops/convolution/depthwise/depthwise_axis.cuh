@@ -81,6 +81,15 @@ struct DepthwiseAxis {
 #endif
 };
 
+inline int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
+
+/// Calls body.operator()<channels, taps, stride>() for 3 or 5 taps and a stride of 1 or 2.
+template <int channels, class Body>
+void dispatch_depthwise(int taps, int stride, const Body& body) {
+  if (stride == 2) return taps == 3 ? body.template operator()<channels, 3, 2>() : body.template operator()<channels, 5, 2>();
+  return taps == 3 ? body.template operator()<channels, 3, 1>() : body.template operator()<channels, 5, 1>();
+}
+
 /// Whether all sizes, and the places that they lead to, can be counted in an int.
 inline bool has_depthwise_sizes(const ConvolutionGeometry& g) {
   constexpr std::int64_t most = 1 << 28, most_taps = 4096;

@@ -30,18 +30,9 @@ struct Instance {
   void dispatch(const Body& body) const {
     if (width == 1) return body.template operator()<1, 0, 1>();
     if (taps == 0) return body.template operator()<4, 0, 1>();
-    width == 4 ? dispatch_runs<4>(body) : dispatch_runs<2>(body);
-  }
-
- private:
-  template <int channels, class Body>
-  void dispatch_runs(const Body& body) const {
-    if (stride == 2) return taps == 3 ? body.template operator()<channels, 3, 2>() : body.template operator()<channels, 5, 2>();
-    return taps == 3 ? body.template operator()<channels, 3, 1>() : body.template operator()<channels, 5, 1>();
+    width == 4 ? dispatch_depthwise<4>(taps, stride, body) : dispatch_depthwise<2>(taps, stride, body);
   }
 };
-
-int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
 
 /// Up to so many, of which few are left over.
 int even_part(int size, int most) {

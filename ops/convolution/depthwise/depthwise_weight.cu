@@ -10,8 +10,6 @@ namespace {
 
 constexpr int threads = 256;
 
-int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }
-
 /// A thread takes a group of neighbouring taps, of some channels; a block some groups, for which it goes through some lines of the output:
 /// rows, or segments of rows where there are few of them.
 struct WeightPlan {
@@ -163,17 +161,10 @@ struct Launch : WeightPlan {
     if (width == 1) return body.template operator()<1, 1, 1>();
     if (taps == 1) return body.template operator()<4, 1, 1>();
     if (taps == 7) return body.template operator()<4, 7, 1>();
-    width == 4 ? dispatch_taps<4>(body) : dispatch_taps<2>(body);
+    width == 4 ? dispatch_depthwise<4>(taps, stride, body) : dispatch_depthwise<2>(taps, stride, body);
   }
 
  private:
-  template <int channels_at_once, class Body>
-  void dispatch_taps(const Body& body) const {
-    if (stride == 2)
-      return taps == 3 ? body.template operator()<channels_at_once, 3, 2>() : body.template operator()<channels_at_once, 5, 2>();
-    return taps == 3 ? body.template operator()<channels_at_once, 3, 1>() : body.template operator()<channels_at_once, 5, 1>();
-  }
-
   /// Two rounds of two blocks a multiprocessor; more where a thread would add up so much that a float loses digits.
   void share_out(const ConvolutionGeometry& g, int block, int multiprocessors) {
     constexpr std::int64_t most_products = 1 << 13;

@@ -220,25 +220,19 @@ __global__ void __launch_bounds__(TapTiles::threads, blocks_wanted)
   }
   cuda::wait_for_copies();
   // The warps with other pixels add their sums, one after the other.
-  auto* const total = reinterpret_cast<float*>(memory);
-  const int row_columns = tiles.row_columns();
-  for (int turn = 0; turn < tiles.pixel_warps; ++turn) {
-    __syncthreads();
-    if (turn != pixel_warp) continue;
+  const int row_columns = tiles.row_columns(), count = tiles.outputs * row_columns;
+  float* const own = partials + static_cast<std::int64_t>(blockIdx.y * gridDim.x + blockIdx.x) * count;
+  put_partials(own, reinterpret_cast<float*>(memory), count, tiles.pixel_warps, [&](int turn, float* total) {
+    if (turn != pixel_warp) return;
+    float* const first = total + channel * row_columns + column_warp * columns * tensor_cores::columns;
 #pragma unroll
     for (int j = 0; j < columns; ++j) {
 #pragma unroll
       for (int i = 0; i < tensor_cores::held; ++i) {
-        float& sum = total[(channel + Product::row_of(i, lane)) * row_columns + (column_warp * columns + j) * tensor_cores::columns +
-                           Product::column_of(i, lane)];
-        sum = turn == 0 ? sums[j][i] : sum + sums[j][i];
+        first[Product::row_of(i, lane) * row_columns + j * tensor_cores::columns + Product::column_of(i, lane)] += sums[j][i];
       }
     }
-  }
-  __syncthreads();
-  const int count = tiles.outputs * row_columns;
-  float* const own = partials + static_cast<std::int64_t>(blockIdx.y * gridDim.x + blockIdx.x) * count;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += TapTiles::threads) own[i] = total[i];
+  });
 }
 
 /// Where the sums of multiply_taps go.
