@@ -9,6 +9,20 @@
 
 namespace frit::ops {
 
+/// Takes a number below the divisor out of `rest`.
+template <class Integer>
+__device__ Integer split(Integer& rest, const cuda::Divisor& size) {
+  const Integer quotient = size.quotient(rest), place = size.remainder(rest, quotient);
+  rest = quotient;
+  return place;
+}
+/// Likewise an index of three numbers, the last innermost.
+template <class Integer>
+__device__ void split(Integer& rest, const cuda::Divisor (&sizes)[3], Integer (&index)[3]) {
+#pragma unroll
+  for (int axis = 2; axis >= 0; --axis) index[axis] = split(rest, sizes[axis]);
+}
+
 /// An element, or several neighbouring channels, of the output.
 struct BlockPlace {
   std::int64_t input;  ///< where the input holds it; -1: nowhere, it is 0
@@ -27,19 +41,6 @@ struct BlockMap {
   std::int64_t channels;                            ///< of the image
   std::int64_t places;                              ///< of a block
   std::int64_t sample_step, channel_step, step[3];  ///< of the input, which may have any strides
-
-  /// Takes a number below the divisor out of `rest`.
-  template <class Integer>
-  static __device__ Integer split(Integer& rest, const cuda::Divisor& size) {
-    const Integer quotient = size.quotient(rest), place = size.remainder(rest, quotient);
-    rest = quotient;
-    return place;
-  }
-  template <class Integer>
-  static __device__ void split(Integer& rest, const cuda::Divisor (&sizes)[3], Integer (&index)[3]) {
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis) index[axis] = split(rest, sizes[axis]);
-  }
 
   /// Of depth_to_space's output.
   template <int width, class Integer>

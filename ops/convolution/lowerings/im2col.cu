@@ -55,12 +55,12 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
                 inner_size = sizes.output.image.values[1].template value<Integer>();
   for (Integer column = blockIdx.y * blockDim.x + threadIdx.x; column < columns; column += gridDim.y * blockDim.x) {
     Integer number = column, tap[3];
-    const Integer first = subpixel::split(number, sizes.widths) * width;
+    const Integer first = split(number, sizes.widths) * width;
     const int given = sizes.in_channels - static_cast<int>(first);  // of the column's channels, those of the input
     From beyond[width];
 #pragma unroll
     for (int j = 0; j < width; ++j) beyond[j] = From(sizes.ones && number == 0 && j == given ? 1.0f : 0.0f);
-    sizes.taps.split(number, tap);
+    split(number, sizes.taps.values, tap);
     int ahead[3];
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) ahead[axis] = sizes.shift[axis] - static_cast<int>(tap[axis]);
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
     for (Integer turn = blockIdx.x * blockDim.z + threadIdx.z; turn < turns; turn += gridDim.x * blockDim.z) {
       const Integer row = (turns - 1 - turn) * rows_at_once;
       Integer first_sample = row;
-      const Integer first_inner = subpixel::split(first_sample, sizes.output.image.values[1]);
-      const Integer first_outer = subpixel::split(first_sample, sizes.output.image.values[0]);
+      const Integer first_inner = split(first_sample, sizes.output.image.values[1]);
+      const Integer first_outer = split(first_sample, sizes.output.image.values[0]);
       for (Integer position = threadIdx.y; position < row_positions; position += blockDim.y) {
         Integer sample = first_sample, outer = first_outer, inner = first_inner, from[rows_at_once], to[rows_at_once];
         bool present[rows_at_once], outside;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "frit/core/cuda/divisor.cuh"
+#include "frit/ops/convolution/lowerings/block_map.cuh"
 #include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/elementwise/pointwise.cuh"
 
@@ -34,26 +34,7 @@ struct Sizes {
       values[axis] = cuda::Divisor(given < 0 ? 1 : std::max<std::int64_t>(1, dims[given]));
     }
   }
-
-  /// Takes the index out of `rest`.
-  template <class Integer>
-  __device__ void split(Integer& rest, Integer (&index)[3]) const {
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis) {
-      const Integer quotient = values[axis].quotient(rest);
-      index[axis] = values[axis].remainder(rest, quotient);
-      rest = quotient;
-    }
-  }
 };
-
-/// Takes a number below the divisor out of `rest`.
-template <class Integer>
-__device__ Integer split(Integer& rest, const cuda::Divisor& size) {
-  const Integer quotient = size.quotient(rest), place = size.remainder(rest, quotient);
-  rest = quotient;
-  return place;
-}
 
 /// The steps of a tensor (N, C, image) of any strides.
 struct Steps {
@@ -82,10 +63,10 @@ struct Elements {
   __device__ Integer find(Integer& rest, Integer (&index)[3]) const {
     if (channels_last) {
       const Integer channel = split(rest, channels);
-      image.split(rest, index);
+      split(rest, image.values, index);
       return channel;
     }
-    image.split(rest, index);
+    split(rest, image.values, index);
     return split(rest, channels);
   }
 };

@@ -10,7 +10,6 @@ struct KernelPlaces {
   int in_channels, out_channels, channels;
   int taps;  ///< in all
   subpixel::Axes kernel, stride, axis_taps;
-  subpixel::Sizes places;  ///< in a block
 
   KernelPlaces(std::int64_t weight_in, std::int64_t weight_out, const Dims& weight_kernel, const SubpixelWeightAttributes& a)
       : in_channels(static_cast<int>(weight_in)),
@@ -19,8 +18,7 @@ struct KernelPlaces {
         taps(static_cast<int>(product(subpixel_taps(weight_kernel, a.stride)))),
         kernel(weight_kernel, 1),
         stride(a.stride, 1),
-        axis_taps(subpixel_taps(weight_kernel, a.stride), 1),
-        places(a.stride) {}
+        axis_taps(subpixel_taps(weight_kernel, a.stride), 1) {}
 };
 
 /// A thread an element of the matrix: reads the weight, or the bias, or nothing, and writes once. Deterministic.
