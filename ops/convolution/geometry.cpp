@@ -7,14 +7,6 @@
 
 namespace frit {
 
-void ConvolutionOptions::fields(FieldVisitor& v) {
-  v.field("stride", stride);
-  v.field("padding", padding);
-  v.field("dilation", dilation);
-  v.field("groups", groups);
-  v.field("output_padding", output_padding);
-}
-
 namespace ops {
 namespace {
 
@@ -57,13 +49,17 @@ bool all_positive(const ImageAxes& axes) {
   return std::all_of(axes.begin(), axes.end(), [](std::int64_t size) { return size > 0; });
 }
 
-ConvolutionGeometry with_options(const ConvolutionOptions& options, int image_rank) {
-  ConvolutionGeometry g{};
-  g.groups = options.groups;
-  g.stride = axes_of(options.stride, image_rank, 1);
-  g.padding = axes_of(options.padding, image_rank, 0);
-  g.dilation = axes_of(options.dilation, image_rank, 1);
-  return g;
+/// But for the sizes of input, output and kernel. The channels are of a group.
+ConvolutionGeometry with_options(const ConvolutionOptions& options, const Shape& image, std::int64_t in_channels,
+                                 std::int64_t out_channels) {
+  const int image_rank = image.rank() - 2;
+  return {.batch = image[0],
+          .groups = options.groups,
+          .in_channels = in_channels,
+          .out_channels = out_channels,
+          .stride = axes_of(options.stride, image_rank, 1),
+          .padding = axes_of(options.padding, image_rank, 0),
+          .dilation = axes_of(options.dilation, image_rank, 1)};
 }
 
 std::int64_t kernel_extent(const ConvolutionGeometry& g, std::size_t axis) { return g.dilation[axis] * (g.kernel[axis] - 1) + 1; }
@@ -180,10 +176,7 @@ ConvolutionOptions canonical(ConvolutionOptions options, int image_rank) {
 Dims image_of(const Shape& shape) { return Dims(std::span<const std::int64_t>(shape.begin() + 2, shape.end())); }
 
 ConvolutionGeometry convolution_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options) {
-  ConvolutionGeometry g = with_options(options, input.rank() - 2);
-  g.batch = input[0];
-  g.in_channels = weight[1];
-  g.out_channels = weight[0] / g.groups;
+  ConvolutionGeometry g = with_options(options, input, weight[1], weight[0] / options.groups);
   g.input = image_axes(input);
   g.kernel = image_axes(weight);
   g.output = output_axes(g);
@@ -191,10 +184,7 @@ ConvolutionGeometry convolution_geometry(const Shape& input, const Shape& weight
 }
 
 ConvolutionGeometry transposed_geometry(const Shape& input, const Shape& weight, const ConvolutionOptions& options) {
-  ConvolutionGeometry g = with_options(options, input.rank() - 2);
-  g.batch = input[0];
-  g.in_channels = weight[1];
-  g.out_channels = weight[0] / g.groups;
+  ConvolutionGeometry g = with_options(options, input, weight[1], weight[0] / options.groups);
   g.output = image_axes(input);
   g.kernel = image_axes(weight);
   const ImageAxes extra = axes_of(options.output_padding, input.rank() - 2, 0);
@@ -205,10 +195,7 @@ ConvolutionGeometry transposed_geometry(const Shape& input, const Shape& weight,
 }
 
 ConvolutionGeometry data_gradient_geometry(const Shape& gradient, const Shape& weight, const DataGradientOptions& options) {
-  ConvolutionGeometry g = with_options(options.convolution, gradient.rank() - 2);
-  g.batch = gradient[0];
-  g.in_channels = weight[1];
-  g.out_channels = weight[0] / g.groups;
+  ConvolutionGeometry g = with_options(options.convolution, gradient, weight[1], weight[0] / options.convolution.groups);
   g.input = axes_of(options.input_size, gradient.rank() - 2, 1);
   g.output = image_axes(gradient);
   g.kernel = image_axes(weight);
@@ -216,10 +203,8 @@ ConvolutionGeometry data_gradient_geometry(const Shape& gradient, const Shape& w
 }
 
 ConvolutionGeometry weight_gradient_geometry(const Shape& gradient, const Shape& input, const WeightGradientOptions& options) {
-  ConvolutionGeometry g = with_options(options.convolution, gradient.rank() - 2);
-  g.batch = gradient[0];
-  g.in_channels = input[1] / g.groups;
-  g.out_channels = gradient[1] / g.groups;
+  const std::int64_t groups = options.convolution.groups;
+  ConvolutionGeometry g = with_options(options.convolution, gradient, input[1] / groups, gradient[1] / groups);
   g.input = image_axes(input);
   g.output = image_axes(gradient);
   g.kernel = axes_of(options.kernel_size, gradient.rank() - 2, 1);
@@ -292,4 +277,10 @@ std::vector<TensorType> infer_weight_gradient(const InferContext& call, int imag
 }
 
 }  // namespace ops
+
+void ConvolutionOptions::fields(FieldVisitor& v) {
+  ops::common_fields(v, *this);
+  v.field("output_padding", output_padding);
+}
+
 }  // namespace frit
