@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "frit/ops/convolution/convolution.h"
-#include "frit/ops/convolution/geometry.h"
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
@@ -206,8 +205,7 @@ Value average(std::span<const Value> inputs, const Attributes& attributes, const
     left.dilation.push_back(axis.dilation);
   }
   const Value x = convolution.averaged_input(inputs[0]), averages = convolution.averaged_weight(inputs[1]);
-  const Value taps = transposed ? transpose(averages, 0, 1) : averages, bias = inputs.size() > 2 ? inputs[2] : Value();
-  Value result = rank == 2 ? conv2d(x, taps, bias, left) : conv3d(x, taps, bias, left);
+  Value result = ops::convolution(x, transposed ? transpose(averages, 0, 1) : averages, left, bias_or_none(inputs));
   for (int axis = 0; axis < rank; ++axis) {
     const auto i = static_cast<std::size_t>(axis);
     const std::int64_t first = convolution.axes[i].first_result, end = first + convolution.given[i].averages();

@@ -60,13 +60,13 @@ Sample typical(int image_rank) {
 
 }  // namespace
 
-Value convolution(Value input, Value weight, ConvolutionOptions options) {
+Value convolution(Value input, Value weight, ConvolutionOptions options, Value bias) {
   options.output_padding = {};
-  return emit_convolution(input.rank() - 2, input, weight, {}, options);
+  return emit_convolution(input.rank() - 2, input, weight, bias, options);
 }
 
 Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affine, int axis, std::int64_t groups) {
-  Value weight = inputs[1], bias = inputs.size() > 2 ? inputs[2] : Value();
+  Value weight = inputs[1], bias = bias_or_none(inputs);
   if (affine.factor) {
     // (groups, channels of a group, ...) where they lie along axis 1.
     Shape split = weight.shape(), factor = Dims::filled(weight.rank() + axis, 1);
@@ -93,7 +93,7 @@ Value linear_along_channels(const Operator& other, std::span<const Value> inputs
   const auto bytes = static_cast<std::int64_t>(size_of(inputs[1].dtype()));
   if (weight[0] * bytes % vector_bytes != 0 || weight[1] * bytes % vector_bytes != 0) return {};
   while (weight.rank() < inputs[0].rank()) weight.push_back(1);
-  return emit_convolution(image_rank, inputs[0], reshape(inputs[1], weight), inputs.size() > 2 ? inputs[2] : Value(), {});
+  return convolution(inputs[0], reshape(inputs[1], weight), {}, bias_or_none(inputs));
 }
 
 Value bias_gradient(Value gradient) {

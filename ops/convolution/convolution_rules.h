@@ -8,8 +8,8 @@ namespace frit::ops {
 
 struct ChannelAffine;
 
-// What the gradients of convolutions are made of; the image rank is the first value's. output_padding plays no part.
-Value convolution(Value input, Value weight, ConvolutionOptions options);
+// What the gradients and lowerings of convolutions are made of; the image rank is the first value's. output_padding plays no part.
+Value convolution(Value input, Value weight, ConvolutionOptions options, Value bias = {});
 Value data_gradient(Value gradient, Value weight, const ConvolutionOptions& options, const Dims& input_size);
 Value weight_gradient(Value gradient, Value input, const ConvolutionOptions& options, const Dims& kernel_size);
 /// The sum over the batch and the image.
@@ -41,7 +41,10 @@ inline double multiplications_of(const TensorType& image, const TensorType& weig
   return static_cast<double>(image.elements()) * static_cast<double>(weight.elements()) / channels;
 }
 
-/// The bias, or null where there is none.
+/// The bias among the inputs of a convolution, if there is one.
+inline Value bias_or_none(std::span<const Value> inputs) { return inputs.size() > 2 ? inputs[2] : Value(); }
+
+/// Likewise of a call; or null.
 template <class T>
 const T* bias_of(const KernelContext& call) {
   return call.has(2) ? call.inputs[2].data<T>() : nullptr;

@@ -3,7 +3,6 @@
 #include <bit>
 
 #include "frit/core/cuda/device.h"
-#include "frit/core/numerics.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/elementwise/compare.h"
@@ -15,10 +14,6 @@ namespace {
 
 /// What the channels of a sub-pixel convolution are a multiple of.
 constexpr std::int64_t tap_multiple = 4;
-
-Value convolve(Value input, Value weight, Value bias, const ConvolutionOptions& options) {
-  return input.rank() == 4 ? conv2d(input, weight, bias, options) : conv3d(input, weight, bias, options);
-}
 
 Value with_channels(Value x, std::int64_t channels) {
   if (channels == x.dim(1)) return x;
@@ -47,15 +42,14 @@ Values padded(std::span<const Value> inputs, const Attributes& attributes, std::
   if (is_narrow(weight, options, multiple)) return {};
   // A product of matrices whose result has no vectors of channels either gains nothing.
   if (all_equal(image_of(weight), 1) && channels > multiple && weight[0] % multiple != 0) return {};
-  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
   const Value image = cast(inputs[0], inputs[1].dtype());
-  return {convolve(with_channels(image, rounded), with_channels(inputs[1], rounded), bias, options)};
+  return {convolution(with_channels(image, rounded), with_channels(inputs[1], rounded), options, bias_or_none(inputs))};
 }
 
 /// A stride becomes one of 1 over the blocks of the image, whose places are channels: tap u of position q meets image element
 /// q s + u - padding, which is place u % s of block q + u / s, the blocks beginning at -padding. For taps that need far fewer products so
 /// than with padded channels.
-Values over_blocks(std::span<const Value> inputs, const Attributes& attributes) {
+Values over_blocks(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   constexpr std::int64_t most_block_channels = 16, multiple = 8;  // of halves
   const int axes = inputs[0].rank() - 2;
   const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), axes);
@@ -76,9 +70,8 @@ Values over_blocks(std::span<const Value> inputs, const Attributes& attributes) 
     image.size.push_back((size + 2 * padding - weight[axis + 2]) / stride + kernel.size[axis]);
     if (image.size[axis] * stride - padding < size) return {};  // no position meets the last elements
   }
-  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
   const Value blocks = space_to_depth(with_channels(cast(inputs[0], inputs[1].dtype()), channels), image);
-  return {convolve(blocks, space_to_depth(with_channels(inputs[1], channels), kernel), bias, {})};
+  return {convolution(blocks, space_to_depth(with_channels(inputs[1], channels), kernel), {}, bias_or_none(inputs))};
 }
 
 /// A part, of what a GPU does at once in sweeps over columns of 128 output positions, that is asked for: those have inputs of their own
@@ -89,7 +82,7 @@ double part_of_columns(std::int64_t batch, std::int64_t height, std::int64_t wid
   return static_cast<double>(batch * height * width) / ((rows + rows_before * multiprocessors) * positions);
 }
 
-Values in_vectors(std::span<const Value> inputs, const Attributes& attributes) {
+Values in_vectors(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const Shape &input = inputs[0].shape(), &weight = inputs[1].shape();
   if (input.rank() != 4) return {};
   const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), 2);
@@ -101,10 +94,9 @@ Values in_vectors(std::span<const Value> inputs, const Attributes& attributes) {
   if (channels * bytes > most_bytes || channels > weight[0] || weight[0] > most_channels || weight[0] % 8 != 0) return {};
   constexpr double least_part = 0.5;
   if (part_of_columns(input[0], input[2] + 2 * options.padding[0] - 2, input[3] + 2 * options.padding[1] - 2) < least_part) return {};
-  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
-  if (channels == input[1]) return {conv2d(inputs[0], inputs[1], bias, options)};
+  if (channels == input[1]) return {convolution(inputs[0], inputs[1], options, bias_or_none(inputs))};
   const Value image = cast(inputs[0], inputs[1].dtype());
-  return {conv2d(with_channels(image, channels), with_channels(inputs[1], channels), bias, options)};
+  return {convolution(with_channels(image, channels), with_channels(inputs[1], channels), options, bias_or_none(inputs))};
 }
 
 // A bias would cost its gradient another pass over the output's: it is a column of the weight, and in TF32 rounded as weights are.
@@ -131,8 +123,8 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
     taps.shift.push_back(padding / stride);
     taps.output_size.push_back((size + padding % stride + stride - 1) / stride);
   }
-  const Value weight_matrix = subpixel_weight(inputs[1], bias ? inputs[2] : Value(), {options.stride, taps.channels, {}});
-  return {depth_to_space(convolve(im2col(inputs[0], taps), weight_matrix, {}, {}), blocks)};
+  const Value weight_matrix = subpixel_weight(inputs[1], bias_or_none(inputs), {options.stride, taps.channels, {}});
+  return {depth_to_space(convolution(im2col(inputs[0], taps), weight_matrix, {}), blocks)};
 }
 
 /// 1 in the blocks along the diagonal of so many by so many.
@@ -163,8 +155,7 @@ Values dense(Emitter& emitter, std::span<const Value> inputs, const Attributes& 
   if (options.groups == 1 || options.groups > most_groups || weight[1] > most_of_group || has_kernel || !fills_vectors) return {};
   ConvolutionOptions whole = options;
   whole.groups = 1;
-  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
-  return {convolve(inputs[0], block_diagonal(emitter, inputs[1], options.groups), bias, whole)};
+  return {convolution(inputs[0], block_diagonal(emitter, inputs[1], options.groups), whole, bias_or_none(inputs))};
 }
 
 Values diagonal_of_dense(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
@@ -229,21 +220,16 @@ Lowering padded_channels(const char* name, std::int64_t multiple) {
 }
 
 Lowering blocks_as_channels(const char* name) {
-  return {.name = name,
-          .rule = [](Emitter&, std::span<const Value> inputs, const Attributes& a) { return over_blocks(inputs, a); },
-          .likely_fastest = [](std::span<const TensorType> inputs) { return is_half(inputs[1].dtype); }};
+  return {.name = name, .rule = over_blocks, .likely_fastest = [](std::span<const TensorType> inputs) { return is_half(inputs[1].dtype); }};
 }
 
 Lowering few_channels_in_vectors(const char* name) {
-  return {.name = name,
-          .rule = [](Emitter&, std::span<const Value> inputs, const Attributes& a) { return in_vectors(inputs, a); },
-          .likely_fastest =
-              [](std::span<const TensorType> inputs) {
-                constexpr int hopper = 90;          // where the kernels are, and where a graph for another machine's GPU is likely to run
-                constexpr std::int64_t fewest = 4;  // with no more, padding to these is as good
-                return inputs[0].shape[1] > fewest && on_tensor_cores(inputs[1].dtype) &&
-                       (cuda::device_count() == 0 || cuda::capability(0) == hopper);
-              }};
+  return {.name = name, .rule = in_vectors, .likely_fastest = [](std::span<const TensorType> inputs) {
+            constexpr int hopper = 90;          // where the kernels are, and where a graph for another machine's GPU is likely to run
+            constexpr std::int64_t fewest = 4;  // with no more, padding to these is as good
+            return inputs[0].shape[1] > fewest && on_tensor_cores(inputs[1].dtype) &&
+                   (cuda::device_count() == 0 || cuda::capability(0) == hopper);
+          }};
 }
 
 Lowering dense_groups(const char* name) {

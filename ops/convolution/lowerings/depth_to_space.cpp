@@ -204,16 +204,17 @@ std::vector<Sample> depth_to_space_samples() {
           {{Shape{0, 4, 2, 2}}, BlockAttributes{{2, 2}, {0, 0}, {4, 4}}}};
 }
 
+/// The way back.
 std::vector<Sample> space_to_depth_samples() {
-  return {{{Shape{2, 2, 6, 4}}, BlockAttributes{{2, 2}, {0, 0}, {3, 2}}},
-          {{Shape{1, 2, 3, 5, 3}}, BlockAttributes{{2, 2, 2}, {1, 1, 1}, {2, 3, 2}}},
-          {{Shape{2, 2, 5, 1}}, BlockAttributes{{3, 1}, {2, 3}, {3, 4}}},
-          {{Shape{1, 1, 2}}, BlockAttributes{{3}, {4}, {5}}},
-          {{Shape{1, 4, 2, 4, 9}}, BlockAttributes{{1, 2, 4}, {0, 0, 3}, {2, 2, 3}}},
-          {{Shape{2, 4, 6, 10}}, BlockAttributes{{2, 2}, {0, 0}, {3, 5}, true}},
-          {{Shape{2, 9, 7, 3}}, BlockAttributes{{3, 2}, {1, 1}, {3, 2}, true}},
-          {{Shape{1, 4, 3, 4, 6}}, BlockAttributes{{1, 2, 3}, {0, 0, 0}, {3, 2, 2}, true}},
-          {{Shape{0, 1, 4, 4}}, BlockAttributes{{2, 2}, {0, 0}, {2, 2}}}};
+  std::vector<Sample> result = depth_to_space_samples();
+  for (Sample& sample : result) {
+    Shape& shape = sample.inputs[0].shape;
+    BlockAttributes a = sample.attributes.as<BlockAttributes>();
+    shape[1] /= product(a.block);
+    for (int axis = 0; axis < a.size.rank(); ++axis) std::swap(shape[axis + 2], a.size[axis]);
+    sample.attributes = a;
+  }
+  return result;
 }
 
 }  // namespace

@@ -56,9 +56,8 @@ Values convolution_of(std::span<const Value> inputs, const Attributes& attribute
   const Value image = cast(inputs[0], inputs[1].dtype());
   const auto p = im2col_convolution(image.type(), image_of(inputs[1].shape()), attributes.as<ConvolutionOptions>(), axes);
   if (!p) return {};
-  const Value bias = inputs.size() > 2 ? inputs[2] : Value();
   const Value columns = im2col(image, p->image), weight = im2col_weight(inputs[1], p->weight);
-  return {inputs[0].rank() == 4 ? conv2d(columns, weight, bias, p->options) : conv3d(columns, weight, bias, p->options)};
+  return {convolution(columns, weight, p->options, bias_or_none(inputs))};
 }
 
 Values weight_gradient_of(std::span<const Value> inputs, const Attributes& attributes, int axes) {

@@ -15,7 +15,7 @@ struct Im2colProduct {
     if (image.dtype() != weight.dtype()) attributes.dtype = weight.dtype();
     taps = im2col(image, attributes);
     if (bias) bias = cast(bias, weight.dtype());
-    convolved = taps.rank() == 4 ? conv2d(taps, weight, bias) : conv3d(taps, weight, bias);
+    convolved = convolution(taps, weight, {}, bias);
   }
 
   Value weight_gradient(Value gradient) const { return ops::weight_gradient(gradient, taps, {}, Dims::filled(taps.rank() - 2, 1)); }
