@@ -1,7 +1,6 @@
 #include "frit/ops/convolution/cpu/convolution_cpu.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "frit/ops/convolution/cpu/convolution_plan.h"
 #include "frit/ops/convolution/cpu/small_groups_cpu.h"
@@ -88,15 +87,8 @@ Positions<A> positions_of(const Plan& plan, const Box& box, const A* first, std:
   plan.window.for_each_position(box, [&](std::int64_t offset) { result.sources[result.count++] = first + offset; });
   if (!plan.spread) return result;
   result.places = reinterpret_cast<std::int64_t*>(workspace + plan.places_place);
-  const ImageStrides& to = plan.output;
-  const ImageAxes& step = plan.direction.output_step;
   std::int64_t* next = result.places;
-  for (std::int64_t row = 0; row < box.samples * box.size[0] * box.size[1]; ++row) {
-    const std::int64_t plane = row / box.size[1];
-    const std::int64_t begin =
-        plane / box.size[0] * to.sample + plane % box.size[0] * step[0] * to.axis[0] + row % box.size[1] * step[1] * to.axis[1];
-    for (std::int64_t k = 0; k < box.size[2]; ++k) *next++ = begin + k * step[2] * to.axis[2];
-  }
+  for_each_position(box, plan.output.sample, plan.direction.output_step, plan.output.axis, [&](std::int64_t offset) { *next++ = offset; });
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/operator/scratch_parts.h"
+#include "frit/ops/operator/unplaced_call.h"
 
 namespace frit::ops {
 namespace {
@@ -48,10 +49,6 @@ struct Convolution {
     const Tensor &image = call.inputs[0], &weight = call.inputs[1];
     return {geometry, back, image.shape(), {weight.dtype(), weight.shape()}, call.attributes, {image.layout(), call.outputs[0].layout()}};
   }
-  Call of(const InferContext& call) const {
-    const Layout output = call.layouts.outputs.empty() ? Layout::contiguous : call.layouts.outputs[0];
-    return {geometry, back, call.shape(0), call.inputs[1], call.attributes, {call.input_layout(0), output}};
-  }
 
   /// Of images as they are computed with.
   void run(const KernelContext& call, const Finish& finish = {}) const {
@@ -74,21 +71,10 @@ struct Convolution {
       convolve(of_call.direction, read<T>(call.inputs[0]), weight, bias_of<T>(call), written<T>(call.outputs[0]), call.scratch, finish);
     });
   }
-  std::size_t scratch(const InferContext& call) const {
-    const Call c = of(call);
-    std::size_t wide = 0;
-    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-      const auto& [dtype, shape] = call.inputs[i];
-      if (i != 1 && c.computed_input(i, dtype) != dtype) wide += bytes_of(c.computed_input(i, dtype), shape);
-    }
-    const TensorType result = call.op.infer_types(call.inputs, call.attributes).at(0);
-    if (is_half(result.dtype)) wide += bytes_of(DType::f32, result.shape);
-    return wide + convolve_scratch(c.direction, c.layouts, c.element_size());
-  }
   std::string describe(const KernelContext& call) const { return convolve_schedule(of(call).direction, of(call).element_size()); }
 
   /// A weight in halves as float32, if it is one, and after it the packed weight.
-  Prepacking prepacking(const InferContext& call) const {
+  Prepacking prepacking(const KernelContext& call) const {
     const Call c = of(call);
     const Packing packing = packing_of(c.direction, c.layouts, c.element_size());
     const std::size_t wide = c.wide_bytes();
@@ -237,10 +223,13 @@ StagedKernel with_program(const Convolution& convolution) {
 
 Kernel convolution_kernel(GeometryRule geometry, bool back) {
   const Convolution convolution{std::move(geometry), back};
+  const auto of_types = [](auto rule) {
+    return [=](const InferContext& call) { return rule(UnplacedCall(call, Device::cpu()).context()); };
+  };
   return {.run = [=](const KernelContext& call) { FollowedConvolution(convolution, call, nullptr).run(); },
           .halves = true,
-          .scratch = [=](const InferContext& call) { return convolution.scratch(call); },
-          .prepacking = [=](const InferContext& call) { return convolution.prepacking(call); },
+          .scratch = of_types([=](const KernelContext& call) { return FollowedConvolution(convolution, call, nullptr).scratch(); }),
+          .prepacking = of_types([=](const KernelContext& call) { return convolution.prepacking(call); }),
           .prepack = [=](const KernelContext& call) { convolution.prepack(call); },
           .any_layout_inputs = {0},
           .any_layout_outputs = {0},

@@ -100,6 +100,19 @@ void for_each_runs(const ImageStrides& image, const Box& box, std::int64_t chann
   }
 }
 
+/// body(offset) for each position of a box, with such strides of the samples and axes, of which a position takes some steps.
+template <class Body>
+void for_each_position(const Box& box, std::int64_t sample, const ImageAxes& step, const ImageAxes& axis, const Body& body) {
+  for (std::int64_t n = 0; n < box.samples; ++n) {
+    for (std::int64_t i = 0; i < box.size[0]; ++i) {
+      for (std::int64_t j = 0; j < box.size[1]; ++j) {
+        const std::int64_t row = n * sample + i * step[0] * axis[0] + j * step[1] * axis[1];
+        for (std::int64_t k = 0; k < box.size[2]; ++k) body(row + k * step[2] * axis[2]);
+      }
+    }
+  }
+}
+
 /// Writes `count` pixels, `stride` apart, to neighbours in a contiguous image.
 template <class T>
 void write_pixels(const T* from, std::int64_t stride, std::int64_t count, std::int64_t channels, T* to, std::int64_t channel_stride) {
@@ -128,17 +141,10 @@ struct Window {
   std::int64_t rows(const Box& box) const { return box.samples * size(box, 0) * size(box, 1); }
   /// Where a box's first position has its first element, in a source that is not copied.
   std::int64_t first(const Box& box) const;
-  /// Of each position of a box, from that of the first on.
+  /// body(offset) for each position of a box, from that of the first on.
   template <class Body>
   void for_each_position(const Box& box, const Body& body) const {
-    for (std::int64_t n = 0; n < box.samples; ++n) {
-      for (std::int64_t i = 0; i < box.size[0]; ++i) {
-        for (std::int64_t j = 0; j < box.size[1]; ++j) {
-          const std::int64_t row = n * sample + i * reach.step[0] * axis[0] + j * reach.step[1] * axis[1];
-          for (std::int64_t k = 0; k < box.size[2]; ++k) body(row + k * reach.step[2] * axis[2]);
-        }
-      }
-    }
+    ops::for_each_position(box, sample, reach.step, axis, body);
   }
 };
 

@@ -32,28 +32,27 @@ struct RowTaps {
     const std::int64_t place = source(position, tap);
     return place >= 0 && place < source_size;
   }
-  bool all_inside(std::int64_t position) const { return inside(position, 0) && inside(position, axis.count - 1); }
-  /// The taps of a position that lie in the source: [first, last).
-  std::pair<std::int64_t, std::int64_t> taps_inside(std::int64_t position) const {
-    std::int64_t first = 0, last = axis.count;
-    while (first < last && !inside(position, first)) ++first;
-    while (last > first && !inside(position, last - 1)) --last;
+
+  /// [first, last) of so many, without those at the ends for which `is` does not hold.
+  template <class Condition>
+  static std::pair<std::int64_t, std::int64_t> between(std::int64_t count, const Condition& is) {
+    std::int64_t first = 0, last = count;
+    while (first < last && !is(first)) ++first;
+    while (last > first && !is(last - 1)) --last;
     return {first, last};
+  }
+  /// The taps of a position that lie in the source.
+  auto taps_inside(std::int64_t position) const {
+    return between(axis.count, [&](std::int64_t tap) { return inside(position, tap); });
   }
   /// The positions of which a tap lies in the source.
-  std::pair<std::int64_t, std::int64_t> positions_inside(std::int64_t tap) const {
-    std::int64_t first = 0, last = positions;
-    while (first < last && !inside(first, tap)) ++first;
-    while (last > first && !inside(last - 1, tap)) --last;
-    return {first, last};
+  auto positions_inside(std::int64_t tap) const {
+    return between(positions, [&](std::int64_t position) { return inside(position, tap); });
   }
-  /// The positions whose taps all lie in the source: [first, last).
-  std::pair<std::int64_t, std::int64_t> whole() const {
-    if (axis.count == 0) return {0, positions};
-    std::int64_t first = 0, last = positions;
-    while (first < positions && !all_inside(first)) ++first;
-    while (last > first && !all_inside(last - 1)) --last;
-    return {first, last};
+  /// The positions whose taps all lie in the source.
+  auto whole() const {
+    return between(positions,
+                   [&](std::int64_t position) { return axis.count == 0 || (inside(position, 0) && inside(position, axis.count - 1)); });
   }
 };
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "frit/ops/convolution/cpu/convolution_cpu.h"
-#include "frit/ops/convolution/cpu/small_groups_cpu.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
-#include "frit/ops/convolution/cpu/winograd_weight_gradient_cpu.h"
+#include "frit/ops/convolution/cpu/small_groups_cpu.h"
+#include "frit/ops/convolution/cpu/winograd_cpu.h"
 #include "frit/ops/cpu/run_product.h"
 #include "frit/ops/cpu/transpose.h"
 #include "frit/ops/operator/scratch_parts.h"

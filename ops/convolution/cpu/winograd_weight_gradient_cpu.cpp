@@ -1,5 +1,3 @@
-#include "frit/ops/convolution/cpu/winograd_weight_gradient_cpu.h"
-
 #include <algorithm>
 
 #include "frit/ops/convolution/cpu/packed_weight.h"
