@@ -5,8 +5,8 @@
 
 #include "frit/ops/convolution/convolution_cuda.h"
 
-// Kernels of frit's own for convolutions and their gradients on a GPU, where cuDNN's plans take longer: how each computes a call; none where
-// it does not take the call, or is not to. All are deterministic. convolution_cuda.cu chooses.
+// Kernels of frit's own for convolutions and their gradients on a GPU, where cuDNN's plans take longer: how each computes a call; none
+// where it does not take the call, or is not to. All are deterministic. convolution_cuda.cu chooses.
 
 namespace frit::ops {
 
