@@ -17,24 +17,19 @@ namespace {
 
 /// Logits as (N, C, S), or channels-last as (N S, C, 1), each of the N S columns with its target class.
 struct Columns {
-  std::int64_t classes, inner, count;
-  const std::int64_t* wide = nullptr;  // one of the two holds the classes
-  const std::int32_t* narrow = nullptr;
+  Targets targets;
+  std::int64_t classes, count, inner;
 
-  Columns(const Tensor& logits, const Tensor& target) : classes(logits.dim(1)), count(target.elements()) {
-    inner = logits.layout() == Layout::channels_last ? 1 : count / std::max<std::int64_t>(1, logits.dim(0));
-    if (target.dtype() == DType::i64) {
-      wide = target.data<std::int64_t>();
-    } else {
-      narrow = target.data<std::int32_t>();
-    }
-  }
+  Columns(const Tensor& logits, const Tensor& target)
+      : targets(target),
+        classes(logits.dim(1)),
+        count(target.elements()),
+        inner(logits.layout() == Layout::channels_last ? 1 : count / std::max<std::int64_t>(1, logits.dim(0))) {}
 
-  std::int64_t target_of(std::int64_t column) const { return wide != nullptr ? wide[column] : narrow[column]; }
   /// Where the logit of a column's target lies.
   std::int64_t offset_of_target(std::int64_t column) const {
-    if (inner == 1) return column * classes + target_of(column);
-    return (column / inner * classes + target_of(column)) * inner + column % inner;
+    if (inner == 1) return column * classes + targets[column];
+    return (column / inner * classes + targets[column]) * inner + column % inner;
   }
 };
 

@@ -12,23 +12,14 @@
 namespace frit::ops {
 namespace {
 
-/// The target classes, in one of two types.
-struct Targets {
-  const std::int64_t* wide = nullptr;
-  const std::int32_t* narrow = nullptr;
+/// The target classes, -1 for what is no class.
+struct CheckedTargets {
+  Targets targets;
   std::int64_t classes;
 
-  Targets(const Tensor& target, const Tensor& logits) : classes(logits.dim(1)) {
-    if (target.dtype() == DType::i64) {
-      wide = target.data<std::int64_t>();
-    } else {
-      narrow = target.data<std::int32_t>();
-    }
-  }
-
-  /// -1 for what is no class.
+  CheckedTargets(const Tensor& target, const Tensor& logits) : targets(target), classes(logits.dim(1)) {}
   __device__ std::int64_t operator[](std::int64_t column) const {
-    const std::int64_t target = wide != nullptr ? wide[column] : narrow[column];
+    const std::int64_t target = targets[column];
     return target >= 0 && target < classes ? target : -1;
   }
 };
@@ -36,7 +27,7 @@ struct Targets {
 template <class T>
 struct ColumnLoss : LogSumExpOf<T, Computed<T>> {
   using C = Computed<T>;
-  Targets targets;
+  CheckedTargets targets;
   std::int64_t class_stride;
   T* result;                // (N, S), or null
   C *loss, *maximum, *sum;  // (N, S), or null
@@ -74,7 +65,7 @@ void kernel(const KernelContext& call) {
     const bool adds = y != nullptr && reduction != Reduction::none;
     C* const losses = adds ? reinterpret_cast<C*>(call.scratch.data()) : nullptr;
     const ColumnLoss<T> loss{{{logits.data<T>()}},
-                             Targets(target, logits),
+                             CheckedTargets(target, logits),
                              logits.strides()[1],
                              adds ? nullptr : y,
                              losses,
@@ -95,7 +86,7 @@ struct ColumnGradient {
   TensorSource<T> source;      // (N, C, S)
   const T* gradient;           // (N, S), or with gradient_step 0 one for all
   Statistics<T> maximum, sum;  // (N, S)
-  Targets targets;
+  CheckedTargets targets;
   std::int64_t gradient_step;
   C divisor;
 
@@ -126,7 +117,7 @@ void backward_kernel(const KernelContext& call) {
         .gradient = call.inputs[0].data<T>(),
         .maximum = Statistics<T>(call.inputs[3]),
         .sum = Statistics<T>(call.inputs[4]),
-        .targets = Targets(target, logits),
+        .targets = CheckedTargets(target, logits),
         .gradient_step = reduction == Reduction::none ? 1 : 0,
         .divisor = reduction == Reduction::mean ? static_cast<Computed<T>>(target.elements()) : Computed<T>{1}};
     visit_lines(call.stream, gradient, Lines(logits, {1}));

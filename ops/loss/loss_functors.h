@@ -6,7 +6,7 @@
 
 namespace frit::ops {
 
-// Losses of one prediction p and one target t, and their derivatives. antisymmetric: by_target is -by_prediction.
+// Losses of one prediction p and one target t, and their derivatives by p. antisymmetric: that by t is its opposite.
 
 struct SquaredError {
   static constexpr bool antisymmetric = true;
@@ -17,10 +17,6 @@ struct SquaredError {
   template <class T>
   FRIT_HOST_DEVICE static T by_prediction(T p, T t) {
     return 2 * (p - t);
-  }
-  template <class T>
-  FRIT_HOST_DEVICE static T by_target(T p, T t) {
-    return 2 * (t - p);
   }
 };
 
@@ -34,10 +30,6 @@ struct AbsoluteError {
   template <class T>
   FRIT_HOST_DEVICE static T by_prediction(T p, T t) {
     return static_cast<T>(p > t) - static_cast<T>(p < t);
-  }
-  template <class T>
-  FRIT_HOST_DEVICE static T by_target(T p, T t) {
-    return by_prediction(t, p);
   }
 };
 
@@ -53,10 +45,6 @@ struct LogisticCrossEntropy {
   template <class T>
   FRIT_HOST_DEVICE static T by_prediction(T p, T t) {
     return logistic(p) - t;
-  }
-  template <class T>
-  FRIT_HOST_DEVICE static T by_target(T p, T) {
-    return -p;
   }
 };
 

@@ -25,4 +25,15 @@ inline Shape loss_shape(const Attributes& attributes, const Shape& shape) {
   return reduction_of(attributes) == Reduction::none ? shape : Shape{};
 }
 
+/// The target classes of columns, in one of two types.
+struct Targets {
+  const std::int64_t* wide;
+  const std::int32_t* narrow;
+
+  explicit Targets(const Tensor& target)
+      : wide(target.dtype() == DType::i64 ? target.data<std::int64_t>() : nullptr),
+        narrow(target.dtype() == DType::i64 ? nullptr : target.data<std::int32_t>()) {}
+  FRIT_HOST_DEVICE std::int64_t operator[](std::int64_t column) const { return wide != nullptr ? wide[column] : narrow[column]; }
+};
+
 }  // namespace frit::ops
