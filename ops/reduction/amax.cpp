@@ -44,19 +44,6 @@ struct SharedExtremumTile {
   }
 };
 
-Dims checked_axes(const InferContext& call) {
-  const Dims axes = reduction_axes(call);
-  for (const std::int64_t axis : axes) {
-    call.require(call.shape(0)[static_cast<int>(axis)] > 0, "axis ", axis, " is empty (input ", call.shape(0), ")");
-  }
-  return axes;
-}
-
-std::vector<TensorType> infer(const InferContext& call) {
-  const Shape shape = reduced_shape(call.shape(0), checked_axes(call), call.as<ReductionAttributes>().keep_dims);
-  return {{call.inputs[0].dtype, shape}, {DType::i64, shape}};
-}
-
 std::size_t scratch(const InferContext& call) {
   return dispatch_arithmetic(call.inputs[0].dtype,
                              [&]<class T>() { return reduction_plan(call).scratch_bytes(sizeof(SharedExtremumTile<MaximumOrder, T>)); });
@@ -148,7 +135,7 @@ FRIT_OPERATORS(amax) {
                             : "the least element over axes, NaN first, and how many equal it",
         .inputs = {"input"},
         .outputs = {"output", "count"},
-        .infer = infer,
+        .infer = infer_extremum<ReductionAttributes>,
         .gradient = gradient,
         .staged_inputs = {{0}},
         .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch, .any_layout_inputs = {0}},

@@ -2,39 +2,9 @@
 
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/channel_centre.cuh"
-#include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {
-
-std::size_t scratch(const InferContext& call) {
-  return LinePlan::scratch_bytes(call.shape(0), reduction_axes(call), sizeof(CountedExtremum<MaximumOrder, double>));
-}
-
-/// Either result may be undefined.
-template <class Order, class T>
-SharedExtremum<Order, T> reduction_of(const KernelContext& call, const T* x) {
-  return {{x}, data_or_null<T>(call.outputs[0]), data_or_null<std::int64_t>(call.outputs[1])};
-}
-
-template <class Order>
-Kernel kernel() {
-  const auto with_reduction = [](const KernelContext& call, const auto& body) {
-    const Tensor& input = call.inputs[0];
-    dispatch_all(input.dtype(),
-                 [&]<class T>() { body(reduction_of<Order>(call, input.data<T>()), Lines(input, reduction_axes(call, input.rank()))); });
-  };
-  return line_kernel(with_reduction, scratch);
-}
-
-template <class Order>
-std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
-  const Dims axes = reduction_axes(call, staged_type(call, stages).shape.rank());
-  if (!call.outputs[1].defined()) return channel_extremes<Order>(call, stages, axes);
-  return channel_reduction(call, stages, axes, concat("SharedExtremum<", Order::name, ", "),
-                           [&]<class T>() { return reduction_of<Order, T>(call, nullptr); });
-}
 
 /// Equal extrema share the gradient evenly, NaNs too.
 template <class T>
@@ -75,8 +45,8 @@ void backward_kernel(const KernelContext& call) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(amax) {
-  registry.add_cuda("amax", with_stages(values_compiled(kernel<MaximumOrder>(), centre<MaximumOrder>), centre<MaximumOrder>));
-  registry.add_cuda("amin", with_stages(values_compiled(kernel<MinimumOrder>(), centre<MinimumOrder>), centre<MinimumOrder>));
+  registry.add_cuda("amax", staged_extremum_kernel<SharedExtremum, MaximumOrder, ReductionAttributes>("SharedExtremum"));
+  registry.add_cuda("amin", staged_extremum_kernel<SharedExtremum, MinimumOrder, ReductionAttributes>("SharedExtremum"));
   registry.add_cuda("extremum_backward",
                     {.run = backward_kernel, .halves = true, .any_layout_inputs = {1}, .any_layout_outputs = {0}, .one_layout = true});
 }

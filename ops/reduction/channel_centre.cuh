@@ -7,6 +7,7 @@
 #include "frit/ops/cuda/reduce.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
+#include "frit/ops/reduction/reduction_axes.h"
 #include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
@@ -55,11 +56,37 @@ std::optional<CentreKernel> channel_reduction(const KernelContext& call, const S
   return centre;
 }
 
-/// The greatest or least channels, without their places or number.
-template <class Order>
-std::optional<CentreKernel> channel_extremes(const KernelContext& call, const Stages& stages, const Dims& axes) {
-  return channel_reduction(call, stages, axes, concat("ExtremeValue<", Order::name, ", "),
-                           [&]<class T>() { return ExtremeValue<Order, T>{{nullptr}, call.outputs[0].data<T>()}; });
+/// Of an operator with attributes A whose results are extrema, or alone what Reduction<Order, T> finds with them. Any may be undefined.
+template <template <class, class> class Reduction, class Order, class A>
+Kernel extremum_kernel() {
+  const auto with_reduction = [](const KernelContext& call, const auto& body) {
+    const Tensor& input = call.inputs[0];
+    dispatch_all(input.dtype(), [&]<class T>() {
+      T* const value = call.outputs.size() > 1 ? data_or_null<T>(call.outputs[0]) : nullptr;
+      body(Reduction<Order, T>{{input.data<T>()}, value, data_or_null<std::int64_t>(call.outputs.back())},
+           Lines(input, reduction_axes<A>(call, input.rank())));
+    });
+  };
+  return line_kernel(with_reduction, [](const InferContext& call) {
+    return LinePlan::scratch_bytes(call.shape(0), reduction_axes<A>(call), sizeof(typename Reduction<Order, double>::State));
+  });
+}
+
+/// The same with stages. `type`: the reduction's.
+template <template <class, class> class Reduction, class Order, class A>
+Kernel staged_extremum_kernel(const char* type) {
+  const auto centre = [type](const KernelContext& call, const Stages& stages) {
+    const Dims axes = reduction_axes<A>(call, staged_type(call, stages).shape.rank());
+    if (!call.outputs[1].defined()) {
+      return channel_reduction(call, stages, axes, concat("ExtremeValue<", Order::name, ", "), [&]<class T>() {
+        return ExtremeValue<Order, T>{{nullptr}, call.outputs[0].data<T>()};
+      });
+    }
+    return channel_reduction(call, stages, axes, concat(type, '<', Order::name, ", "), [&]<class T>() {
+      return Reduction<Order, T>{{nullptr}, data_or_null<T>(call.outputs[0]), call.outputs[1].data<std::int64_t>()};
+    });
+  };
+  return with_stages(values_compiled(extremum_kernel<Reduction, Order, A>(), centre), centre);
 }
 
 }  // namespace frit::ops

@@ -93,16 +93,17 @@ class ChannelTeam {
       return {states[0], pixel, worker_ < at_once};
     }
   }
-  /// Calls body(pixels, exist) for at_once pixels of the thread at a time; those that do not exist are others.
-  template <class Body>
+  /// Calls body(pixels, exist) for `few` pixels of the thread at a time; those that do not exist, where others of its block have one more,
+  /// are the last one.
+  template <int few = at_once, class Body>
   __device__ void for_each_few(const Body& body) const {
     constexpr std::uint32_t teams = ChannelRows::threads / workers;
     const auto pixels = static_cast<std::uint32_t>(rows_.pixels);
-    for (std::uint32_t first = blockIdx.x * teams * at_once; first < pixels; first += gridDim.x * teams * at_once) {
-      std::uint32_t own[at_once];
-      bool exist[at_once];
+    for (std::uint32_t first = blockIdx.x * teams * few; first < pixels; first += gridDim.x * teams * few) {
+      std::uint32_t own[few];
+      bool exist[few];
 #pragma unroll
-      for (int i = 0; i < at_once; ++i) {
+      for (int i = 0; i < few; ++i) {
         const std::uint32_t pixel = first + i * teams + threadIdx.x / workers;
         exist[i] = pixel < pixels;
         own[i] = exist[i] ? pixel : pixels - 1;
@@ -110,16 +111,10 @@ class ChannelTeam {
       body(own, exist);
     }
   }
-  /// Calls body(pixel, exists) for each pixel of the thread, and with the last one, as one that does not exist, where others of its block
-  /// have one more.
+  /// Calls body(pixel, exists) for each likewise.
   template <class Body>
   __device__ void for_each(const Body& body) const {
-    constexpr std::uint32_t teams = ChannelRows::threads / workers;
-    const auto pixels = static_cast<std::uint32_t>(rows_.pixels);
-    for (std::uint32_t first = blockIdx.x * teams; first < pixels; first += gridDim.x * teams) {
-      const std::uint32_t pixel = first + threadIdx.x / workers;
-      body(pixel < pixels ? pixel : pixels - 1, pixel < pixels);
-    }
+    for_each_few<1>([&](const std::uint32_t(&pixel)[1], const bool(&exists)[1]) { body(pixel[0], exists[0]); });
   }
 
  private:

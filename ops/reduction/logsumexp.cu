@@ -2,8 +2,6 @@
 
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/channel_centre.cuh"
-#include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {

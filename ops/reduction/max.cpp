@@ -74,23 +74,7 @@ struct ExtremumTile {
   }
 };
 
-int axis_of(const Attributes& attributes, int rank, const Operator& op) {
-  return normalize_axis(attributes.as<AxisReductionAttributes>().axis, rank, op.name.c_str());
-}
-
-Shape result_shape(const InferContext& call) {
-  const Shape& shape = call.shape(0);
-  const int axis = axis_of(call.attributes, shape.rank(), call.op);
-  call.require(shape[axis] > 0, "axis ", axis, " is empty (input ", shape, ")");
-  return reduced_shape(shape, {axis}, call.as<AxisReductionAttributes>().keep_dims);
-}
-
-std::vector<TensorType> infer(const InferContext& call) {
-  const Shape shape = result_shape(call);
-  return {{call.inputs[0].dtype, shape}, {DType::i64, shape}};
-}
-
-std::vector<TensorType> infer_argmax(const InferContext& call) { return {{DType::i64, result_shape(call)}}; }
+std::vector<TensorType> infer_argmax(const InferContext& call) { return {{DType::i64, extremum_shape<AxisReductionAttributes>(call)}}; }
 
 /// The whole gradient goes to the element that was chosen.
 Values gradient(const GradientContext& call) {
@@ -99,7 +83,7 @@ Values gradient(const GradientContext& call) {
 }
 
 std::size_t scratch(const InferContext& call) {
-  const ReductionPlan plan(call.shape(0), {axis_of(call.attributes, call.shape(0).rank(), call.op)}, true, call.input_layout(0));
+  const ReductionPlan plan = reduction_plan<AxisReductionAttributes>(call);
   return dispatch_arithmetic(call.inputs[0].dtype,
                              [&]<class T>() { return plan.scratch_bytes(sizeof(ExtremumTile<MaximumOrder, T, std::int64_t>)); });
 }
@@ -108,7 +92,7 @@ std::size_t scratch(const InferContext& call) {
 template <class Order>
 void run_extremum(const KernelContext& call, const Tensor& values, const Tensor& indices) {
   const Tensor& input = call.inputs[0];
-  const ReductionPlan plan(input.shape(), {axis_of(call.attributes, input.rank(), call.op)}, true, input.layout());
+  const ReductionPlan plan = reduction_plan<AxisReductionAttributes>(call, input);
   const auto with_types = [&]<class T, class Index>() {
     const T* const x = input.data<T>();
     T* const value = data_or_null<T>(values);
@@ -163,7 +147,7 @@ FRIT_OPERATORS(max) {
                             : "the first of the least elements along an axis, NaN first, and its index",
         .inputs = {"input"},
         .outputs = {"output", "indices"},
-        .infer = infer,
+        .infer = infer_extremum<AxisReductionAttributes>,
         .gradient = gradient,
         .staged_inputs = {{0}},
         .cpu = {.run = greatest ? kernel<MaximumOrder> : kernel<MinimumOrder>, .scratch = scratch, .any_layout_inputs = {0}},

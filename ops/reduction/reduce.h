@@ -11,6 +11,7 @@
 #include "frit/core/thread_pool.h"
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/cpu/transpose.h"
+#include "frit/ops/reduction/reduction_axes.h"
 
 namespace frit::ops {
 
@@ -156,6 +157,17 @@ class ReductionPlan {
   std::int64_t segments_ = 1, segment_length_ = 1;
   bool spreads_ = false;
 };
+
+/// How a CPU goes over input 0 of a call, of an operator with attributes A; and over the tensor that a call reduces, or whose gradient it
+/// gives.
+template <class A = ReductionAttributes>
+ReductionPlan reduction_plan(const InferContext& call) {
+  return {call.shape(0), reduction_axes<A>(call), true, call.input_layout(0)};
+}
+template <class A = ReductionAttributes>
+ReductionPlan reduction_plan(const KernelContext& call, const Tensor& input) {
+  return {input.shape(), reduction_axes<A>(call, input.rank()), true, input.layout()};
+}
 
 /// combine(a, b) adds column b to column a: a tree whose loops are known to the compiler.
 template <int lanes = tile_lanes, class Combine>

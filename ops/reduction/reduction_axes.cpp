@@ -1,6 +1,6 @@
 #include "frit/ops/reduction/reduction_axes.h"
 
-#include "frit/ops/reduction/reduce.h"
+#include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/image_axes.h"
 
 namespace frit::ops {
@@ -33,22 +33,14 @@ Shape reduced_shape(const Shape& shape, const Dims& axes, bool keep_dims) {
   return result;
 }
 
-Dims reduction_axes(const InferContext& call) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, call.shape(0).rank(), call.op.name.c_str());
+Dims normalized_axes(const Operator& op, const ReductionAttributes& attributes, int rank) {
+  return normalize_axes(attributes.axes, rank, op.name.c_str());
 }
 
-Dims reduction_axes(const KernelContext& call, int rank) {
-  return normalize_axes(call.as<ReductionAttributes>().axes, rank, call.op.name.c_str());
-}
+Dims normalized_axes(const Operator& op, std::int64_t axis, int rank) { return {normalize_axis(axis, rank, op.name.c_str())}; }
 
 Shape reduction_shape(const InferContext& call) {
   return reduced_shape(call.shape(0), reduction_axes(call), call.as<ReductionAttributes>().keep_dims);
-}
-
-ReductionPlan reduction_plan(const InferContext& call) { return {call.shape(0), reduction_axes(call), true, call.input_layout(0)}; }
-
-ReductionPlan reduction_plan(const KernelContext& call, const Tensor& input) {
-  return {input.shape(), reduction_axes(call, input.rank()), true, input.layout()};
 }
 
 Value restore_axes(Value reduced, const Shape& shape, const Dims& axes) { return reshape(reduced, reduced_shape(shape, axes, true)); }

@@ -4,8 +4,6 @@
 
 namespace frit::ops {
 
-class ReductionPlan;
-
 struct ReductionAttributes {
   Dims axes;  ///< empty: all
   bool keep_dims = false;
@@ -31,14 +29,26 @@ Dims normalize_axes(const Dims& axes, int rank, const char* what);
 /// `shape` without `axes` (normalized), or with size 1 there.
 Shape reduced_shape(const Shape& shape, const Dims& axes, bool keep_dims);
 
-/// The normalized axes of a call and its result's shape.
-Dims reduction_axes(const InferContext& call);
+/// Those of a call, in a tensor of this rank.
+Dims normalized_axes(const Operator& op, const ReductionAttributes& attributes, int rank);
+Dims normalized_axes(const Operator& op, std::int64_t axis, int rank);
+/// Of an operator with attributes A, which name axes or one axis.
+template <class A = ReductionAttributes, class Call>
+Dims reduction_axes(const Call& call, int rank) {
+  const A& attributes = call.template as<A>();
+  if constexpr (std::is_same_v<A, ReductionAttributes>) {
+    return normalized_axes(call.op, attributes, rank);
+  } else {
+    return normalized_axes(call.op, attributes.axis, rank);
+  }
+}
+/// In input 0.
+template <class A = ReductionAttributes>
+Dims reduction_axes(const InferContext& call) {
+  return reduction_axes<A>(call, call.shape(0).rank());
+}
+/// The shape of the result.
 Shape reduction_shape(const InferContext& call);
-/// The axes where the rank is not input 0's.
-Dims reduction_axes(const KernelContext& call, int rank);
-/// How a CPU goes over input 0; and over the tensor that a call reduces, or whose gradient it gives.
-ReductionPlan reduction_plan(const InferContext& call);
-ReductionPlan reduction_plan(const KernelContext& call, const Tensor& input);
 
 /// The result of a reduction over `axes`, or its gradient, with size 1 in their place: it broadcasts over `shape`, the input's.
 Value restore_axes(Value reduced, const Shape& shape, const Dims& axes);

@@ -15,14 +15,10 @@ namespace frit {
 namespace ops {
 namespace {
 
-int axis_of(const Attributes& attributes, int rank, const Operator& op) {
-  return normalize_axis(attributes.as<SoftmaxAttributes>().axis, rank, op.name.c_str());
-}
-
 /// A whole line is one task's, which writes it while it is in the cache.
 ReductionPlan plan_of(const KernelContext& call) {
   const Tensor& output = call.outputs[0];
-  return {output.shape(), {axis_of(call.attributes, output.rank(), call.op)}, /*may_split=*/false, output.layout()};
+  return {output.shape(), reduction_axes<SoftmaxAttributes>(call, output.rank()), /*may_split=*/false, output.layout()};
 }
 
 /// What a whole line has in common.
@@ -34,7 +30,7 @@ Invariance invariance(const Shape& input, const Attributes& attributes) {
 }
 
 std::vector<TensorType> infer(const InferContext& call) {
-  axis_of(call.attributes, call.shape(0).rank(), call.op);
+  reduction_axes<SoftmaxAttributes>(call);  // throws for an axis that there is not
   return infer_same(call);
 }
 
@@ -50,6 +46,11 @@ void for_each_row(const ReductionPlan& plan, const Block& block, const Body& bod
 template <class Form, class T>
 T normalizer_of(T maximum, double sum) {
   return static_cast<T>(Form::normalizer(std::isinf(maximum) ? std::numeric_limits<double>::quiet_NaN() : sum));
+}
+
+template <class Form, class T>
+void find_normalizers(const LogSumExpTile<T>& tile, int width, T* normalizers) {
+  for (int i = 0; i < width; ++i) normalizers[i] = normalizer_of<Form>(tile.maximum[i], tile.sum[i]);
 }
 
 /// Lines as LogSumExpTile takes them; each exponential is computed once.
@@ -78,15 +79,12 @@ void normalize_short_lines(const T* x, T* y, std::int64_t count, int width) {
   ShortLines<T> lines(x, count, width);
   LogSumExpTile<T> tile;
   tile.template take<std::is_same_v<Form, Softmax>>(lines);
-  T maximum[tile_width], normalizer[tile_width];
-  for (int i = 0; i < width; ++i) {
-    maximum[i] = tile.maximum[i];
-    normalizer[i] = normalizer_of<Form>(maximum[i], tile.sum[i]);
-  }
+  T normalizer[tile_width];
+  find_normalizers<Form>(tile, width, normalizer);
   for (std::int64_t row = 0; row < count; ++row) {
     T* const of_row = lines.row(row);
     FRIT_INDEPENDENT_ITERATIONS
-    for (int i = 0; i < width; ++i) of_row[i] = Form::finish(Form::kept(of_row[i] - maximum[i], of_row[i]), normalizer[i]);
+    for (int i = 0; i < width; ++i) of_row[i] = Form::finish(Form::kept(of_row[i] - tile.maximum[i], of_row[i]), normalizer[i]);
   }
   lines.store(y);
 }
@@ -114,13 +112,11 @@ void kernel(const KernelContext& call) {
     reduce<LogSumExpTile<T>>(
         plan, {}, [&](auto& tile, const Rows& rows) { tile.add(rows, x); },
         [&](const auto& tile, const Block& block) {
-          T maximum[tile_width], normalizer[tile_width];
-          for (int i = 0; i < block.width; ++i) {
-            maximum[i] = tile.maximum[i];
-            normalizer[i] = normalizer_of<Form>(maximum[i], tile.sum[i]);
-          }
-          for_each_row(plan, block,
-                       [&](std::int64_t offset, int width) { normalize_row<Form>(x + offset, maximum, normalizer, width, y + offset); });
+          T normalizer[tile_width];
+          find_normalizers<Form>(tile, block.width, normalizer);
+          for_each_row(plan, block, [&](std::int64_t offset, int width) {
+            normalize_row<Form>(x + offset, tile.maximum, normalizer, width, y + offset);
+          });
         });
   });
 }
@@ -144,7 +140,7 @@ std::vector<Sample> samples() {
 }
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
-  axis_of(call.attributes, call.shape(0).rank(), call.op);
+  reduction_axes<SoftmaxAttributes>(call);  // throws for an axis that there is not
   call.require(call.inputs[0] == call.inputs[1], "gradient is ", call.inputs[0], ", output is ", call.inputs[1]);
   return infer_same(call);
 }

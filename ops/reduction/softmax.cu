@@ -65,16 +65,12 @@ struct NormalizeGradient : SumOf<GradientSource<Form, T>> {
   __device__ Map map(const Sum<C>& state, const Line&) const { return {state.value()}; }
 };
 
-Dims axis_of(const Attributes& attributes, const Shape& shape, const Operator& op) {
-  return {normalize_axis(attributes.as<SoftmaxAttributes>().axis, shape.rank(), op.name.c_str())};
-}
-
 template <template <class> class State>
 std::size_t scratch(const InferContext& call) {
-  return LinePlan::scratch_bytes(call.shape(0), axis_of(call.attributes, call.shape(0), call.op), sizeof(State<double>));
+  return LinePlan::scratch_bytes(call.shape(0), reduction_axes<SoftmaxAttributes>(call), sizeof(State<double>));
 }
 
-Lines lines_of(const KernelContext& call) { return {call.outputs[0], axis_of(call.attributes, call.outputs[0].shape(), call.op)}; }
+Lines lines_of(const KernelContext& call) { return {call.outputs[0], reduction_axes<SoftmaxAttributes>(call, call.outputs[0].rank())}; }
 
 template <class Form>
 Kernel kernel() {
@@ -100,14 +96,16 @@ Kernel backward_kernel() {
 constexpr const char* name_of(Softmax) { return "Softmax"; }
 constexpr const char* name_of(LogSoftmax) { return "LogSoftmax"; }
 
-/// Whether the lines are the channels.
-bool is_over_channels(const KernelContext& call, const Shape& image) { return axis_of(call.attributes, image, call.op) == Dims{1}; }
+/// channel_rows of a call whose lines are the channels.
+std::optional<std::pair<ChannelRows, cuda::LaunchShape>> rows_of(const KernelContext& call, const Shape& image) {
+  return reduction_axes<SoftmaxAttributes>(call, image.rank()) == Dims{1} ? channel_rows(image) : std::nullopt;
+}
 
 template <class Form>
 std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
-  const auto plan = channel_rows(image.shape);
-  if (!is_over_channels(call, image.shape) || !plan) return std::nullopt;
+  const auto plan = rows_of(call, image.shape);
+  if (!plan) return std::nullopt;
   return CentreKernel("frit/ops/reduction/softmax_rows.cuh", concat("ChannelSoftmax<", name_of(Form{}), ", ", image.shape[1], '>'),
                       ChannelSoftmax<Form, any_channels>{plan->first}, plan->second, /*asks_for_each_sample=*/false);
 }
@@ -115,9 +113,9 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
 template <class Form>
 std::optional<CentreKernel> backward_centre(const KernelContext& call, const Stages& stages) {
   const TensorType image = staged_type(call, stages);
-  const auto plan = channel_rows(image.shape);
+  const auto plan = rows_of(call, image.shape);
   std::optional<CentreKernel> centre;
-  if (!is_over_channels(call, image.shape) || !plan || !lies_in_channels(call.inputs[1])) return centre;
+  if (!plan || !lies_in_channels(call.inputs[1])) return centre;
   dispatch_floating_and_halves(image.dtype, [&]<class T>() {
     centre.emplace("frit/ops/reduction/softmax_rows.cuh",
                    concat("ChannelSoftmaxGradient<", name_of(Form{}), ", ", image.shape[1], ", ", name_in_programs(image.dtype), '>'),

@@ -3,8 +3,6 @@
 #include "frit/ops/cuda/column_sums.cuh"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/reduction/channel_centre.cuh"
-#include "frit/ops/reduction/reduction_axes.h"
-#include "frit/ops/reduction/reductions.cuh"
 
 namespace frit::ops {
 namespace {
