@@ -16,21 +16,23 @@ Value batch_norm(Value input, Value weight, Value bias, Value running_mean, Valu
 
 namespace ops {
 
-NormGeometry norm_geometry(const Shape& input, const BatchNormAttributes&) {
-  return batch_geometry(input[0], input[1], elements_from(input, 2));
+NormGeometry norm_geometry(const Shape& input, const BatchNormAttributes& attributes) {
+  NormGeometry geometry = batch_geometry(input[0], input[1], elements_from(input, 2));
+  geometry.fixed_statistics = !attributes.training;
+  return geometry;
 }
 
 namespace {
 
-void check(const InferContext& call, const Shape& input) {
+void check(const InferContext& call, const Shape& input, const BatchNormAttributes& attributes) {
   call.require(input.rank() >= 2, "expected input (N, C, ...), got ", input);
-  call.require(!call.as<BatchNormAttributes>().training || input[0] * elements_from(input, 2) != 1,
+  call.require(!attributes.training || input[0] * elements_from(input, 2) != 1,
                "expected more than 1 value per channel when training, got input ", input);
 }
 
 std::vector<TensorType> infer(const InferContext& call) {
-  check(call, call.shape(0));
   const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
+  check(call, call.shape(0), attributes);
   require_eps(call, attributes.eps);
   call.require(attributes.momentum >= 0 && attributes.momentum <= 1, "momentum must be from 0 to 1, got ", attributes.momentum);
   const DType dtype = call.inputs[0].dtype;
@@ -82,59 +84,39 @@ struct BatchRule {
   }
 };
 
-void run(const KernelContext& call, const Stages* stages) {
-  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    run_norm(call, stages, norm_geometry(call.inputs[0].shape(), attributes), BatchRule<T>(call), !attributes.training);
-  });
+void run(const KernelContext& call, const Stages* stages, const NormGeometry& geometry) {
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { run_norm(call, stages, geometry, BatchRule<T>(call)); });
 }
 
-void run_synchronized(const KernelContext& call, const Stages* stages) {
+void run_synchronized(const KernelContext& call, const Stages* stages, NormGeometry geometry) {
   const SharedSlices shared(call, 0);
   const KernelContext rest = shared.rest_of(call);
-  const NormGeometry geometry = norm_geometry(call.inputs[0].shape(), call.as<BatchNormAttributes>());
   const std::vector<Tensor> unread(call.outputs.size());
+  geometry.fixed_statistics = false;
   run_norm({call.op, call.attributes, call.inputs, unread, rest.scratch}, nullptr, geometry, [&](std::int64_t slice, const Moments& own) {
     const SliceStatistics statistics = statistics_of(own, /*eps=*/0);
     shared.set_own(slice, statistics.mean, statistics.rstd);
     return statistics;
   });
   const ProcessPairs pairs = shared.gather();
+  geometry.fixed_statistics = true;
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
-    const BatchRule<T> rule(call);
-    const auto of_all = [&](std::int64_t slice, const Moments&) {
+    run_norm(rest, stages, geometry, [&, rule = BatchRule<T>(call)](std::int64_t slice, const Moments&) {
       return rule(slice, moments_of_all(pairs, slice, geometry.slice_elements()));
-    };
-    run_norm(rest, stages, geometry, of_all, /*fixed_statistics=*/true);
+    });
   });
 }
 
-std::vector<TensorType> infer_backward(const InferContext& call) {
-  check(call, call.shape(1));
-  return norm_backward_types(call, norm_geometry(call.shape(1), call.as<BatchNormAttributes>()), {call.shape(1)[1]});
-}
-
-void run_backward(const KernelContext& call, const Stages* stages) {
-  const BatchNormAttributes& attributes = call.as<BatchNormAttributes>();
-  run_norm_backward(call, stages, norm_geometry(call.inputs[1].shape(), attributes), /*fixed_statistics=*/!attributes.training);
-}
-
-void run_synchronized_backward(const KernelContext& call, const Stages* stages) {
+void run_synchronized_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry) {
   const SharedSlices shared(call, 1);
-  const NormGeometry geometry = norm_geometry(call.inputs[1].shape(), call.as<BatchNormAttributes>());
-  run_norm_backward(shared.rest_of(call), stages, geometry, /*fixed_statistics=*/false, &shared);
+  run_norm_backward(shared.rest_of(call), stages, geometry, &shared);
 }
 
 Sample sample(const Shape& input, const BatchNormAttributes& attributes = {}) {
   const Shape channels{input[1]};
-  return {.inputs = {input, channels, channels, channels, {channels, Fill::positive}}, .attributes = attributes};
-}
-
-/// More than a block of a device takes at once, or than a cluster of blocks.
-Sample many_pixels(const Shape& image) {
-  Sample result = sample(image);
-  result.smooth = false;  // differences for each of its elements would take long
-  return result;
+  return {.inputs = {input, channels, channels, channels, {channels, Fill::positive}},
+          .attributes = attributes,
+          .smooth = element_count(input) < most_smooth_elements};
 }
 
 std::vector<Sample> samples() {
@@ -147,8 +129,8 @@ std::vector<Sample> samples() {
           sample({2, 8, 5, 7}),
           sample({3, 24, 1, 2}, {.momentum = 0.3}),
           sample({1, 520, 1, 3, 1}),
-          many_pixels({2, 8, 65, 65}),
-          many_pixels({1, 2, 257, 257}),
+          sample({2, 8, 65, 65}),    // more than a block of a device takes at once
+          sample({1, 2, 257, 257}),  // or than a cluster of blocks
           sample({0, 2, 3}),
           sample({2, 3, 2, 2}, {.training = false}),
           sample({2, 16, 3, 2}, {.training = false}),
@@ -162,61 +144,17 @@ std::vector<Sample> training_samples() {
   return result;
 }
 
-Operator forward(const std::string& name, const char* summary, Kernel cpu) {
-  return {
-      .name = name,
-      .summary = summary,
-      .inputs = {"input", "weight", "bias", "running_mean", "running_variance"},
-      .outputs = norm_outputs,
-      .infer = infer,
-      .gradient = [name](const GradientContext& c) { return norm_gradient(name, c); },
-      .at_inference = at_inference,
-      .channel_affine_at_inference = channel_affine,
-      .pointwise = normalized_by_coefficients,
-      .staged_output = true,
-      .cpu = std::move(cpu),
-      .in_place = {{0, 0}},
-      .mutates = {3, 4},
-      .linear_inputs = {{1, LinearInput::factor, 1}, {2, LinearInput::addend, 1}},
-      .invariance = [](const Shape& input, const Attributes& a) { return norm_invariance(input, a.as<BatchNormAttributes>()); },
-      .with_unit_axis = [](const Attributes& attributes) { return attributes; },
-      .samples = samples,
-  };
-}
-
-Operator backward(const Operator& forward, Kernel cpu) {
-  return {
-      .name = forward.name + "_backward",
-      .summary = "the gradients of " + forward.name,
-      .inputs = {"gradient", "input", "mean", "rstd", {"weight", true}},
-      .outputs = {"input_gradient", "weight_gradient", "bias_gradient"},
-      .infer = infer_backward,
-      .no_gradient = "not differentiable twice",
-      .staged_inputs = staged_norm_gradient,
-      .staged_output = true,
-      .cpu = std::move(cpu),
-      .in_place = {{0, 0}},
-      .samples = [&forward] { return norm_backward_samples(forward); },
-  };
-}
-
-void add(Registry& registry) {
-  const Operator& added = registry.add<BatchNormAttributes>(
-      forward("batch_norm", "(x - mean) * rstd * weight + bias over each channel of the batch; at inference with the running statistics",
-              norm_kernel(geometry_of<BatchNormAttributes>, run)));
-  registry.add<BatchNormAttributes>(backward(added, norm_backward_kernel(geometry_of<BatchNormAttributes>, run_backward)));
-}
-
-void add_synchronized(Registry& registry) {
-  Operator entry = forward("synchronized_batch_norm", "batch_norm over the batches of all processes of a communicator together",
-                           with_shared_slices(norm_kernel(geometry_of<BatchNormAttributes>, run_synchronized), 0));
-  entry.collective = true;
-  entry.samples = training_samples;
-  const Operator& added = registry.add<BatchNormAttributes>(std::move(entry));
-  Operator gradient =
-      backward(added, with_shared_slices(norm_backward_kernel(geometry_of<BatchNormAttributes>, run_synchronized_backward), 1));
-  gradient.collective = true;
-  registry.add<BatchNormAttributes>(std::move(gradient));
+/// As an operator of this name.
+Operator entry(const char* name, const char* summary, Kernel cpu) {
+  return {.name = name,
+          .summary = summary,
+          .inputs = {"input", "weight", "bias", "running_mean", "running_variance"},
+          .infer = infer,
+          .at_inference = at_inference,
+          .channel_affine_at_inference = channel_affine,
+          .cpu = std::move(cpu),
+          .mutates = {3, 4},
+          .samples = samples};
 }
 
 }  // namespace
@@ -233,6 +171,14 @@ std::optional<OperatorCall> synchronized(const OperatorCall& call, const Communi
 }  // namespace frit
 
 FRIT_OPERATORS(batch_norm) {
-  add(registry);
-  add_synchronized(registry);
+  const Norm<BatchNormAttributes> norm{check};
+  const auto geometry = geometry_of<BatchNormAttributes>;
+  norm.add_to(registry, entry("batch_norm",
+                              "(x - mean) * rstd * weight + bias over each channel of the batch; at inference with the running statistics",
+                              norm_kernel(geometry, run)));
+  Operator synchronized_entry = entry("synchronized_batch_norm", "batch_norm over the batches of all processes of a communicator together",
+                                      with_shared_slices(norm_kernel(geometry, run_synchronized), 0));
+  synchronized_entry.collective = true;
+  synchronized_entry.samples = training_samples;
+  norm.add_to(registry, std::move(synchronized_entry), with_shared_slices(norm_backward_kernel(geometry, run_synchronized_backward), 1));
 }

@@ -35,9 +35,6 @@ __device__ void load_weights(C (&result)[width], C common, const T* weight, cons
   for (int k = 0; k < width; ++k) result[k] = weights.per_element ? convert<C>(loaded[k]) : common;
 }
 
-/// Slices of fewer elements are computed in double: their terms all but cancel, and what is left would be rounding.
-inline constexpr std::int64_t least_elements_in_float = 32;
-
 /// Of g and g * xhat over a thread's part of a slice, g multiplied by weights that belong to elements; the last tiles are left as they are.
 template <class T, int width, class C>
 __device__ SumPair sum_gradients(GradientTiles<T, width>& tiles, const GradientInputs<T>& from, const Normalizer<C>& xhat,

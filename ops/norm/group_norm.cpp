@@ -28,8 +28,6 @@ void check(const InferContext& call, const Shape& input, const GroupNormAttribut
   call.require(element_count(input) != groups, "expected more than 1 value per group, got input ", input, " and num_groups ", groups);
 }
 
-Shape weight_shape(const Shape& input, const GroupNormAttributes&) { return {input[1]}; }
-
 /// As all samples are checked together, some may be taken of which one alone is not.
 std::vector<bool> samples_of_groups(const InferContext& call) {
   const bool is_taken_alone = elements_from(call.shape(0), 1) != call.as<GroupNormAttributes>().num_groups;
@@ -67,15 +65,8 @@ Values fold_channel_affine(std::span<const Value> inputs, const Attributes&, con
 }
 
 Sample sample(std::vector<SampleInput> inputs, GroupNormAttributes attributes) {
-  return {.inputs = std::move(inputs), .attributes = attributes};
-}
-
-/// Slices that blocks of a device share.
-Sample many_pixels(const Shape& image, std::int64_t groups) {
-  const Shape channels{image[1]};
-  Sample result = sample({image, channels, channels}, {.num_groups = groups});
-  result.smooth = false;  // differences for each of its elements would take long
-  return result;
+  const bool smooth = element_count(inputs[0].shape) < most_smooth_elements;
+  return {.inputs = std::move(inputs), .attributes = attributes, .smooth = smooth};
 }
 
 std::vector<Sample> samples() {
@@ -89,8 +80,8 @@ std::vector<Sample> samples() {
           sample({Shape{2, 16, 3, 7}, Shape{16}, Shape{16}}, {.num_groups = 4}),
           sample({Shape{1, 24, 2, 2, 3}, Shape{24}, Shape{24}}, {.num_groups = 2}),
           sample({Shape{2, 66, 2, 2}, Shape{66}, Shape{66}}, {.num_groups = 1}),
-          many_pixels({1, 4, 91, 93}, 2),
-          many_pixels({2, 16, 41, 41}, 4),
+          sample({Shape{1, 4, 91, 93}, Shape{4}, Shape{4}}, {.num_groups = 2}),  // blocks of a device share slices
+          sample({Shape{2, 16, 41, 41}, Shape{16}, Shape{16}}, {.num_groups = 4}),
           sample({Shape{2, 4, 0}, Shape{4}, Shape{4}}, {.num_groups = 2}),
           sample({Shape{0, 4, 3}, Shape{4}, Shape{4}}, {.num_groups = 2})};
 }
@@ -100,12 +91,11 @@ std::vector<Sample> samples() {
 }  // namespace frit
 
 FRIT_OPERATORS(group_norm) {
-  GroupedNorm<GroupNormAttributes>{check, weight_shape}.add_to(
-      registry, {.name = "group_norm",
-                 .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels",
-                 .decompose = decompose,
-                 .fuse = fuse,
-                 .fold_channel_affine = fold_channel_affine,
-                 .samples_in = samples_of_groups,
-                 .samples = samples});
+  Norm<GroupNormAttributes>{check}.add_to(registry, {.name = "group_norm",
+                                                     .summary = "(x - mean) * rstd * weight + bias over each sample's group of channels",
+                                                     .decompose = decompose,
+                                                     .fuse = fuse,
+                                                     .fold_channel_affine = fold_channel_affine,
+                                                     .samples_in = samples_of_groups,
+                                                     .samples = samples});
 }

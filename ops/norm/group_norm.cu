@@ -2,4 +2,4 @@
 
 #include "frit/ops/norm/norm.cuh"
 
-FRIT_CUDA_KERNELS(group_norm) { add_cuda_grouped_norm<GroupNormAttributes>(registry, "group_norm", /*images=*/true); }
+FRIT_CUDA_KERNELS(group_norm) { CudaNorm<GroupNormAttributes>().add_to(registry, "group_norm"); }

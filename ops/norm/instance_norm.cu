@@ -2,4 +2,4 @@
 
 #include "frit/ops/norm/norm.cuh"
 
-FRIT_CUDA_KERNELS(instance_norm) { add_cuda_grouped_norm<InstanceNormAttributes>(registry, "instance_norm", /*images=*/true); }
+FRIT_CUDA_KERNELS(instance_norm) { CudaNorm<InstanceNormAttributes>().add_to(registry, "instance_norm"); }

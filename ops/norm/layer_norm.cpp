@@ -34,6 +34,13 @@ Shape weight_shape(const Shape& input, const LayerNormAttributes& attributes) {
   return Shape(std::span(input.end() - attributes.normalized_rank, input.end()));
 }
 
+/// What all elements of a row share.
+Invariance invariance(const Shape& input, const Attributes& attributes) {
+  Invariance result{input};
+  for (int axis = 0; axis < input.rank() - attributes.as<LayerNormAttributes>().normalized_rank; ++axis) result.block[axis] = 1;
+  return result;
+}
+
 std::vector<bool> samples_of_rows(const InferContext& call) {
   const bool is_all_one_row = call.as<LayerNormAttributes>().normalized_rank == call.shape(0).rank();
   return is_all_one_row ? std::vector<bool>() : samples_of_input_0(call);
@@ -108,10 +115,11 @@ void add_spellings_of_channels() {
 }  // namespace frit
 
 FRIT_OPERATORS(layer_norm) {
-  GroupedNorm<LayerNormAttributes>{check, weight_shape, std::nullopt}.add_to(
-      registry, {.name = "layer_norm",
-                 .summary = "(x - mean) * rstd * weight + bias over the last axes",
-                 .samples_in = samples_of_rows,
-                 .samples = samples});
+  const Norm<LayerNormAttributes> norm{check, weight_shape, /*affine_axis=*/std::nullopt};
+  norm.add_to(registry, {.name = "layer_norm",
+                         .summary = "(x - mean) * rstd * weight + bias over the last axes",
+                         .samples_in = samples_of_rows,
+                         .invariance = invariance,
+                         .samples = samples});
   add_spellings_of_channels();
 }

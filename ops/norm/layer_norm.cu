@@ -294,9 +294,8 @@ bool lanes_hold_rows(const NormGeometry& g, DType dtype) {
 
 constexpr const char* held_rows = "in one launch, rows held by lanes";
 
-void run(const KernelContext& call) {
-  const auto& attributes = call.as<LayerNormAttributes>();
-  const NormGeometry g = norm_geometry(call.inputs[0].shape(), attributes);
+void run(const KernelContext& call, const NormGeometry& g) {
+  const double eps = call.as<LayerNormAttributes>().eps;
   const double inverse_count = 1 / static_cast<double>(g.run_length);
   bool done = false;
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
@@ -305,18 +304,17 @@ void run(const KernelContext& call) {
     T* const y = data_or_null<T>(call.outputs, 0);
     done = dispatch_short_rows<T>(g, [&]<int width, int held>(const ShortRows& rows) {
       cuda::launch(normalize_short_rows<T, width, held>, cuda::loop_shape(rows.rounds() * ShortRows::threads), call.stream, y,
-                   data_or_null<double>(call.outputs, 1), data_or_null<double>(call.outputs, 2), x, weight, bias, rows, inverse_count,
-                   attributes.eps, Alignment(width, {x, y}, {weight, bias}));
+                   data_or_null<double>(call.outputs, 1), data_or_null<double>(call.outputs, 2), x, weight, bias, rows, inverse_count, eps,
+                   Alignment(width, {x, y}, {weight, bias}));
     });
   });
-  if (!done) run_cuda_norm(call, g, attributes.eps);
+  if (!done) run_cuda_norm(call, g, eps);
 }
 
 /// Rows of few elements are computed in double, by the kernels that all norms share.
 bool is_exact_in_own_type(const NormGeometry& g, DType dtype) { return dtype == DType::f64 || g.run_length >= least_elements_in_float; }
 
-void run_backward(const KernelContext& call) {
-  const NormGeometry g = norm_geometry(call.inputs[1].shape(), call.as<LayerNormAttributes>());
+void run_backward(const KernelContext& call, const NormGeometry& g) {
   const double inverse_count = 1 / static_cast<double>(g.run_length);
   bool done = false;
   dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class T>() {
@@ -337,13 +335,11 @@ void run_backward(const KernelContext& call) {
   if (!done) run_cuda_norm_backward(call, g);
 }
 
-std::string describe(const KernelContext& call) {
-  const NormGeometry g = norm_geometry(call.inputs[0].shape(), call.as<LayerNormAttributes>());
+std::string describe(const KernelContext& call, const NormGeometry& g) {
   return lanes_hold_rows(g, call.inputs[0].dtype()) ? held_rows : describe_cuda_norm(call, g);
 }
 
-std::string describe_backward(const KernelContext& call) {
-  const NormGeometry g = norm_geometry(call.inputs[1].shape(), call.as<LayerNormAttributes>());
+std::string describe_backward(const KernelContext& call, const NormGeometry& g) {
   const DType dtype = call.inputs[1].dtype();
   return is_exact_in_own_type(g, dtype) && lanes_hold_rows(g, dtype) ? held_rows : describe_cuda_norm_backward(call, g);
 }
@@ -361,6 +357,6 @@ std::size_t backward_scratch(const NormGeometry& g, Layout layout) {
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(layer_norm) {
-  add_cuda_norm<LayerNormAttributes>(registry, "layer_norm", {.run = run, .describe = describe},
-                                     {.run = run_backward, .describe = describe_backward}, /*images=*/false, backward_scratch);
+  CudaNorm<LayerNormAttributes>{run, run_backward, describe, describe_backward, backward_scratch, /*images=*/false}.add_to(registry,
+                                                                                                                           "layer_norm");
 }

@@ -23,70 +23,63 @@ struct RunningStatistics {
   double momentum = 0;
 };
 
-/// As run_norm, with the statistics of the input, which also update the running ones if there are any.
+/// As run_norm, with the statistics of the input, which also update the running ones if there are any; or with the running ones, if the
+/// statistics are fixed.
 void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running = {});
 /// Likewise with the statistics that the slices have in all processes together.
 void run_cuda_shared_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running,
                           const SharedSlices& shared);
 /// The statistics of a call's input 0 alone, for others' use: f64, a number a slice. Wants the scratch memory of a norm.
 void find_cuda_statistics(const KernelContext& call, const NormGeometry& geometry, double eps, double* means, double* rstds);
-/// As run_norm, with the running statistics.
-void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running);
 /// The way in which run_cuda_norm computes a call.
 std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& geometry);
 /// Of either, for an input that may lie in either layout where `layout` is channels-last.
 std::size_t cuda_norm_scratch(const NormGeometry& geometry, Layout layout);
 
 /// As run_norm_backward.
-void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false,
-                            const SharedSlices* shared = nullptr);
-std::string describe_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics = false);
+void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, const SharedSlices* shared = nullptr);
+std::string describe_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry);
 std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layout);
 /// The same for images in channels-last layout, whose gradient comes from a program. `shared`: the slices are SharedSlices.
-StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed_statistics)(const KernelContext&),
-                                  bool shared = false);
+StagedKernel staged_norm_backward(GeometryRule geometry, bool shared);
 
-/// The kernels of the norm that has attributes A, and of its gradient, which run and describe calls. `images`: images may lie in either
-/// layout. `shared`: the kernels take SharedSlices.
+/// The kernels of the norm that has attributes A, and of its gradient: what runs calls, and describes them, by their geometry.
 template <class A>
-void add_cuda_norm(Registry& registry, const std::string& name, Kernel forward, Kernel backward, bool images,
-                   std::size_t (*backward_scratch)(const NormGeometry&, Layout) = cuda_norm_backward_scratch, bool shared = false) {
-  const auto geometry = [](const InferContext& call, std::size_t input) { return norm_geometry(call.shape(input), call.as<A>()); };
-  forward.halves = backward.halves = true;
-  forward.scratch = [geometry](const InferContext& call) { return cuda_norm_scratch(geometry(call, 0), call.input_layout(0)); };
-  backward.scratch = [geometry, backward_scratch](const InferContext& call) {
-    return backward_scratch(geometry(call, 1), call.input_layout(1));
-  };
-  if (images) {
-    forward.any_layout_inputs = forward.any_layout_outputs = {0};
-    backward.any_layout_inputs = {0, 1};
-    backward.any_layout_outputs = {0};
-    backward.staged = staged_norm_backward([](const KernelContext& call) { return norm_geometry(call.inputs[1].shape(), call.as<A>()); },
-                                           [](const KernelContext& call) {
-                                             if constexpr (std::is_same_v<A, BatchNormAttributes>) return !call.as<A>().training;
-                                             return false;
-                                           },
-                                           shared);
-    forward.one_layout = backward.one_layout = true;
-  }
-  if (shared) {
-    forward = with_shared_slices(std::move(forward), 0);
-    backward = with_shared_slices(std::move(backward), 1);
-  }
-  registry.add_cuda(name, std::move(forward));
-  registry.add_cuda(name + "_backward", std::move(backward));
-}
+struct CudaNorm {
+  using Run = void (*)(const KernelContext& call, const NormGeometry& geometry);
+  using Describe = std::string (*)(const KernelContext& call, const NormGeometry& geometry);
+  using Scratch = std::size_t (*)(const NormGeometry& geometry, Layout layout);
 
-/// Of a norm that GroupedNorm<A> has added.
-template <class A>
-void add_cuda_grouped_norm(Registry& registry, const std::string& name, bool images) {
-  const auto of = [](const KernelContext& call, std::size_t input) { return norm_geometry(call.inputs[input].shape(), call.as<A>()); };
-  add_cuda_norm<A>(registry, name,
-                   {.run = [of](const KernelContext& call) { run_cuda_norm(call, of(call, 0), call.as<A>().eps); },
-                    .describe = [of](const KernelContext& call) { return describe_cuda_norm(call, of(call, 0)); }},
-                   {.run = [of](const KernelContext& call) { run_cuda_norm_backward(call, of(call, 1)); },
-                    .describe = [of](const KernelContext& call) { return describe_cuda_norm_backward(call, of(call, 1)); }},
-                   images);
-}
+  Run run = [](const KernelContext& call, const NormGeometry& g) { run_cuda_norm(call, g, call.as<A>().eps); };
+  Run run_backward = [](const KernelContext& call, const NormGeometry& g) { run_cuda_norm_backward(call, g); };
+  Describe describe = describe_cuda_norm, describe_backward = describe_cuda_norm_backward;
+  Scratch backward_scratch = cuda_norm_backward_scratch;
+  bool images = true;   ///< images may lie in either layout
+  bool shared = false;  ///< the kernels take SharedSlices
+
+  void add_to(Registry& registry, const std::string& name) const {
+    Kernel forward = kernel(run, describe, cuda_norm_scratch, 0), backward = kernel(run_backward, describe_backward, backward_scratch, 1);
+    if (images) backward.staged = staged_norm_backward(geometry_of<A>, shared);
+    registry.add_cuda(name, shared ? with_shared_slices(std::move(forward), 0) : std::move(forward));
+    registry.add_cuda(name + "_backward", shared ? with_shared_slices(std::move(backward), 1) : std::move(backward));
+  }
+
+ private:
+  /// `image`: the input that is normalised.
+  Kernel kernel(Run run_call, Describe describe_call, Scratch scratch, std::size_t image) const {
+    const auto of = [image](const KernelContext& call) { return geometry_of<A>(call.inputs[image].shape(), call.attributes); };
+    Kernel result{
+        .run = [=](const KernelContext& call) { run_call(call, of(call)); },
+        .halves = true,
+        .scratch =
+            [=](const InferContext& call) { return scratch(geometry_of<A>(call.shape(image), call.attributes), call.input_layout(image)); },
+        .one_layout = images,
+        .describe = [=](const KernelContext& call) { return describe_call(call, of(call)); }};
+    if (!images) return result;
+    for (std::size_t i = 0; i <= image; ++i) result.any_layout_inputs.push_back(static_cast<int>(i));
+    result.any_layout_outputs = {0};
+    return result;
+  }
+};
 
 }  // namespace frit::ops

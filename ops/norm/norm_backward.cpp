@@ -11,9 +11,9 @@ namespace {
 
 /// Calls body<T, C>(): T is the dtype's type, C the one that the input gradient is computed in.
 template <class Body>
-void dispatch_gradient(DType dtype, std::int64_t slice_elements, const Body& body) {
+void dispatch_gradient(DType dtype, const NormGeometry& geometry, const Body& body) {
   dispatch_floating(dtype, [&]<class T>() {
-    if (slice_elements < least_elements_in_float) return body.template operator()<T, double>();
+    if (!geometry.fixed_statistics && geometry.slice_elements() < least_elements_in_float) return body.template operator()<T, double>();
     body.template operator()<T, T>();
   });
 }
@@ -23,7 +23,6 @@ struct Backward {
   const KernelContext& call;
   const Stages* stages;
   const NormGeometry& geometry;
-  bool fixed_statistics;
   const SharedSlices* shared;
   NormUnits units = NormUnits(geometry, call.inputs[1].layout());
   /// That a program gives comes where the input gradient will lie.
@@ -40,7 +39,7 @@ struct Backward {
     return call.outputs[0].defined() ? call.outputs[0] : Tensor::empty(x.shape(), x.dtype(), x.device(), x.layout());
   }
 
-  bool wants_sums() const { return !fixed_statistics || wants_parameters(); }
+  bool wants_sums() const { return !geometry.fixed_statistics || wants_parameters(); }
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
   double weight_of(std::int64_t channel) const { return weight != nullptr ? static_cast<double>(weight[channel]) : 1; }
   NormUnitMemory<C> memory_of(std::int64_t unit) const { return {units, unit, call.scratch}; }
@@ -77,7 +76,7 @@ struct Backward {
     for (std::int64_t first = 0, slice = units.slice_of(unit, 0); first < units.channels; first += units.slice_channels, ++slice) {
       const std::int64_t last = first + units.slice_channels;
       NormGradientSums sums;
-      for (std::int64_t channel = first; channel < last && !fixed_statistics; ++channel) {
+      for (std::int64_t channel = first; channel < last && !geometry.fixed_statistics; ++channel) {
         const double w = weight_of(of_all + channel);
         const NormGradientSums found =
             pairs != nullptr ? sums_of_all(*pairs, slice) : NormGradientSums{memory.sums(0, 0)[channel], memory.sums(0, 1)[channel]};
@@ -107,7 +106,7 @@ struct Backward {
     units.for_each_tile(unit, worker, [&](const NormTile& tile, std::int64_t workspace) {
       if (!wants_sums()) programs.run_before(units, tile, call.scratch, workspace);
       units.for_each_part(tile, [&](const NormPart& part) {
-        if (fixed_statistics) {
+        if (geometry.fixed_statistics) {
           apply_coefficients(units, memory, part, input_gradient, scaled, std::make_integer_sequence<int, 1>(), gradient);
         } else {
           apply_coefficients(units, memory, part, input_gradient, function, std::make_integer_sequence<int, 4>(), gradient, input);
@@ -152,19 +151,15 @@ std::size_t scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
   if (is_of_rows(geometry)) return row_gradients_scratch(geometry);
   const NormUnits units(geometry, layout);
   std::size_t bytes = 0;
-  dispatch_gradient(dtype, geometry.slice_elements(), [&]<class T, class C>() { bytes = NormUnitMemory<C>::bytes(units); });
+  dispatch_gradient(dtype, geometry, [&]<class T, class C>() { bytes = NormUnitMemory<C>::bytes(units); });
   return static_cast<std::size_t>(units.count) * bytes;
 }
 
 }  // namespace
 
-void run_norm_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, bool fixed_statistics,
-                       const SharedSlices* shared) {
+void run_norm_backward(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, const SharedSlices* shared) {
   if (is_of_rows(geometry)) return differentiate_rows(call, geometry);
-  dispatch_gradient(call.inputs[1].dtype(), fixed_statistics ? least_elements_in_float : geometry.slice_elements(),
-                    [&]<class T, class C>() {
-                      Backward<T, C>{call, stages, geometry, fixed_statistics, shared}.run();
-                    });
+  dispatch_gradient(call.inputs[1].dtype(), geometry, [&]<class T, class C>() { Backward<T, C>{call, stages, geometry, shared}.run(); });
 }
 
 Kernel norm_backward_kernel(GeometryRule geometry, const NormFunction& run, bool images) {

@@ -136,9 +136,6 @@ struct BackwardPlan {
     parameters = ColumnGeometry{{1, g.slices * g.run_length / g.channels, g.channels}, g.run_length, 1};
     partial_sums = std::max(partial_sums, parameters->most_sums());
   }
-
-  /// Slices that one team can do all of.
-  bool rows_are_slices(const NormGeometry& g) const { return !columns && parts == 1 && rows.slices == g.slices; }
 };
 
 /// Of a tensor that a program writes, in a type of its own, or null.
@@ -185,6 +182,9 @@ struct Backward {
   bool slice_is_channel() const { return g.weight_axis == WeightAxis::slice; }
   bool wants_parameters() const { return weight_gradient != nullptr || bias_gradient != nullptr; }
   Alignment aligned(int width) const { return {width, {from.gradient, from.input, input_gradient}, {from.weight}}; }
+
+  /// Null where dx has no such terms.
+  const SumPair* means_or_null() const { return g.fixed_statistics ? nullptr : means; }
 
   /// Whether to compute in double although the data is not.
   bool is_wide() const { return !std::is_same_v<T, double> && g.slice_elements() < least_elements_in_float; }
@@ -260,10 +260,10 @@ struct Backward {
     });
   }
 
-  void run_columns(bool fixed) const {
+  void run_columns() const {
     const ColumnGeometry columns = whole_rows();
     const ColumnSplit split(columns, width(columns), ColumnSplit::passing_blocks);
-    launch(ColumnPass::input_gradient, columns, split, fixed ? nullptr : means);
+    launch(ColumnPass::input_gradient, columns, split, means_or_null());
   }
 
   /// For all but the sums over samples in one launch, if there are few elements.
@@ -271,8 +271,13 @@ struct Backward {
     return whole_slices(*plan.columns, width(*plan.columns), sizeof(T), gradients_at_once, most_sharing_blocks(call.inputs[1].device()));
   }
   std::optional<ColumnSplit> split_of_whole_columns() const {
-    if (!plan.columns || input_gradient == nullptr || g.slice_elements() == 0 || is_wide()) return std::nullopt;
-    return whole_split();
+    const bool possible = plan.columns && input_gradient != nullptr && g.slice_elements() > 0 && !is_wide();
+    return possible && !g.fixed_statistics && shared == nullptr ? whole_split() : std::nullopt;
+  }
+  /// A team can do all of a slice.
+  bool slices_at_once() const {
+    const bool possible = !plan.columns && plan.parts == 1 && plan.rows.slices == g.slices;
+    return possible && !g.fixed_statistics && shared == nullptr;
   }
   bool run_whole_columns() const {
     const auto split = split_of_whole_columns();
@@ -291,18 +296,18 @@ struct Backward {
     return true;
   }
 
-  void run_rows(bool fixed) const {
+  void run_rows() const {
     const NormGeometry rows = rows_of(g);
     const std::int64_t parts = parts_of(rows.slices, rows.run_length);
     if (are_odd<T>(rows)) {
       const auto [odd, shape] = odd_rows(rows, parts);
-      return cuda::launch(backward_odd_rows<T>, shape.launch, call.stream, input_gradient, from, fixed ? nullptr : means, odd,
-                          odd_aligned(), shape.team);
+      return cuda::launch(backward_odd_rows<T>, shape.launch, call.stream, input_gradient, from, means_or_null(), odd, odd_aligned(),
+                          shape.team);
     }
     dispatch_width<T>(rows, [&]<int width>() {
       const cuda::TeamShape shape(rows.slices * parts, rows.run_length / parts / width, Tile<T, width>::vectors);
       with_computed([&]<class C>() {
-        cuda::launch(backward_rows<T, C, width>, shape.launch, call.stream, input_gradient, from, fixed ? nullptr : means,
+        cuda::launch(backward_rows<T, C, width>, shape.launch, call.stream, input_gradient, from, means_or_null(),
                      DeviceGeometry(rows, width), SliceOfRow(g), parts, aligned(width), shape.team);
       });
     });
@@ -348,23 +353,23 @@ struct Backward {
     cuda::launch(combine_means<T>, cuda::loop_shape(g.slices), call.stream, means, from.weight, pairs, 1 / count);
   }
 
-  const char* schedule(bool fixed) const {
-    if (const auto split = split_of_whole_columns(); split && !fixed) {
+  const char* schedule() const {
+    if (const auto split = split_of_whole_columns()) {
       return split->cluster > 1 ? "in one launch, columns shared by clusters" : "in one launch, whole columns";
     }
-    if (!fixed && plan.rows_are_slices(g)) return "in one launch, slice by slice";
+    if (slices_at_once()) return "in one launch, slice by slice";
     if (plan.columns) return "sums first, of columns";
     return are_odd<T>(rows_of(g)) ? "sums first, of rows in vectors of memory" : "sums first, of rows";
   }
 
-  void run(bool fixed) const {
-    const bool wants_means = input_gradient != nullptr && !fixed;
+  void run() const {
+    const bool wants_means = input_gradient != nullptr && !g.fixed_statistics;
     if (plan.parameters && wants_parameters()) {
       launch(ColumnPass::sums_by_row, *plan.parameters, column_split(*plan.parameters), sums);
       finish_parameters();
     }
-    if (!fixed && shared == nullptr && run_whole_columns()) return;
-    const bool at_once = plan.rows_are_slices(g) && !fixed && shared == nullptr;
+    if (run_whole_columns()) return;
+    const bool at_once = slices_at_once();
     if (at_once) {
       run_slices();
     } else if (wants_means || (wants_parameters() && !per_element())) {
@@ -374,7 +379,7 @@ struct Backward {
     if (with_means) shared != nullptr ? finish_shared_means() : finish_means();
     if (wants_parameters() && !per_element() && !(with_means && slice_is_channel())) finish_parameters();
     if (input_gradient == nullptr || at_once) return;
-    if (call.inputs[1].elements() > 0) plan.columns ? run_columns(fixed) : run_rows(fixed);
+    if (call.inputs[1].elements() > 0) plan.columns ? run_columns() : run_rows();
   }
 };
 
@@ -392,19 +397,20 @@ bool takes_stages(const KernelContext& call, const Stages& stages, const NormGeo
 
 }  // namespace
 
-StagedKernel staged_norm_backward(NormGeometry (*geometry)(const KernelContext&), bool (*fixed)(const KernelContext&), bool is_shared) {
+StagedKernel staged_norm_backward(GeometryRule geometry, bool is_shared) {
+  const auto geometry_of_call = [=](const KernelContext& call) { return geometry(call.inputs[1].shape(), call.attributes); };
   const auto with_type = [=](const KernelContext& call, const Stages& stages, const auto& body) {
     dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class T>() {
-      const NormGeometry g = geometry(call);
+      const NormGeometry g = geometry_of_call(call);
       if (!is_shared) return body(Backward<T>(call, g, &stages));
       const SharedSlices shared(call, 1);
       const KernelContext rest = shared.rest_of(call);
       body(Backward<T>(rest, g, &stages, &shared));
     });
   };
-  return {.takes = [=](const KernelContext& call, const Stages& stages) { return takes_stages(call, stages, geometry(call)); },
+  return {.takes = [=](const KernelContext& call, const Stages& stages) { return takes_stages(call, stages, geometry_of_call(call)); },
           .run = [=](const KernelContext& call,
-                     const Stages& stages) { with_type(call, stages, [&](const auto& backward) { backward.run(fixed(call)); }); },
+                     const Stages& stages) { with_type(call, stages, [](const auto& backward) { backward.run(); }); },
           .prepare = [=](const KernelContext& call,
                          const Stages& stages) { with_type(call, stages, [](const auto& backward) { backward.prepare(); }); }};
 }
@@ -414,16 +420,14 @@ std::size_t cuda_norm_backward_scratch(const NormGeometry& geometry, Layout layo
   return static_cast<std::size_t>(sums + geometry.slices) * sizeof(SumPair);
 }
 
-std::string describe_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics) {
+std::string describe_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry) {
   std::string schedule;
-  dispatch_floating_and_halves(call.inputs[1].dtype(),
-                               [&]<class T>() { schedule = Backward<T>(call, geometry).schedule(fixed_statistics); });
+  dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class T>() { schedule = Backward<T>(call, geometry).schedule(); });
   return schedule;
 }
 
-void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, bool fixed_statistics, const SharedSlices* shared) {
-  dispatch_floating_and_halves(call.inputs[1].dtype(),
-                               [&]<class T>() { Backward<T>(call, geometry, nullptr, shared).run(fixed_statistics); });
+void run_cuda_norm_backward(const KernelContext& call, const NormGeometry& geometry, const SharedSlices* shared) {
+  dispatch_floating_and_halves(call.inputs[1].dtype(), [&]<class T>() { Backward<T>(call, geometry, nullptr, shared).run(); });
 }
 
 }  // namespace frit::ops

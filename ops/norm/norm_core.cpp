@@ -72,6 +72,9 @@ std::vector<TensorType> norm_backward_types(const InferContext& call, const Norm
   return {call.inputs[1], parameter, parameter};
 }
 
+namespace {
+
+/// For Operator::pointwise: output 0 of a norm over channels by its coefficients. None for data that is small.
 Values normalized_by_coefficients(std::span<const Value> inputs, std::span<const Value> outputs, const Attributes&) {
   constexpr std::int64_t least_bytes = 1 << 20;  // less is mostly normalised in one launch, from registers or a cache
   const Value x = inputs[0];
@@ -79,6 +82,16 @@ Values normalized_by_coefficients(std::span<const Value> inputs, std::span<const
   return {cast((cast(x, outputs[3].dtype()) - outputs[3]) * outputs[4] + outputs[5], x.dtype())};
 }
 
+/// What a norm over channels does not show of its input: what all elements of a slice share. With fixed statistics it shows everything.
+Invariance invariance_of_channels(const Shape& input, const NormGeometry& geometry) {
+  if (geometry.fixed_statistics) return {Shape()};
+  Invariance result{input};
+  if (geometry.weight_axis != WeightAxis::slice) result.block[0] = 1;
+  result.block[1] = geometry.slice_channels();
+  return result;
+}
+
+/// Emits `name`_backward for (input, weight, bias); further inputs of the call have no gradient.
 Values norm_gradient(std::string_view name, const GradientContext& c) {
   Values result(c.inputs.size());
   if (!c.gradients[0]) return result;
@@ -88,7 +101,8 @@ Values norm_gradient(std::string_view name, const GradientContext& c) {
   return result;
 }
 
-std::vector<Sample> norm_backward_samples(const Operator& forward) {
+/// For those of the forward operator.
+std::vector<Sample> backward_samples(const Operator& forward) {
   std::vector<Sample> result;
   for (const Sample& sample : forward.samples()) {
     std::vector<TensorType> types;
@@ -99,6 +113,43 @@ std::vector<Sample> norm_backward_samples(const Operator& forward) {
     result.push_back(backward);
   }
   return result;
+}
+
+}  // namespace
+
+Operator norm_operator(Operator entry, GeometryRule geometry, std::optional<int> affine_axis) {
+  entry.outputs = {"output", "mean", "rstd"};
+  entry.gradient = [name = entry.name](const GradientContext& c) { return norm_gradient(name, c); };
+  entry.in_place = {{0, 0}};
+  entry.linear_inputs = {{1, LinearInput::factor, affine_axis}, {2, LinearInput::addend, affine_axis}};
+  if (!affine_axis) return entry;
+  entry.outputs.insert(entry.outputs.end(), {"reference", "scale", "shift"});
+  entry.staged_output = true;
+  entry.pointwise = normalized_by_coefficients;
+  entry.invariance = [=](const Shape& input, const Attributes& attributes) {
+    return invariance_of_channels(input, geometry(input, attributes));
+  };
+  entry.with_unit_axis = [](const Attributes& attributes) { return attributes; };
+  return entry;
+}
+
+Operator norm_backward_operator(const Operator& forward, InferRule infer, Kernel cpu) {
+  Operator entry{
+      .name = forward.name + "_backward",
+      .summary = "the gradients of " + forward.name,
+      .inputs = {"gradient", "input", "mean", "rstd", {"weight", true}},
+      .outputs = {"input_gradient", "weight_gradient", "bias_gradient"},
+      .infer = std::move(infer),
+      .no_gradient = "not differentiable twice",
+      .staged_output = forward.staged_output,
+      .cpu = std::move(cpu),
+      .in_place = {{0, 0}},
+      .collective = forward.collective,
+      .samples = [&forward] { return backward_samples(forward); },
+  };
+  // The gradient is read for the sums and for the input gradient.
+  if (forward.staged_output) entry.staged_inputs = {{.input = 0, .reads = 2}};
+  return entry;
 }
 
 }  // namespace frit::ops

@@ -12,7 +12,6 @@ struct Forward {
   const Stages* stages;
   const NormGeometry& geometry;
   const SliceRule& rule;
-  bool fixed_statistics;
   NormUnits units = NormUnits(geometry, call.inputs[0].layout());
   const T *input = call.inputs[0].data<T>(), *weight = data_or_null<T>(call.inputs, 1), *bias = data_or_null<T>(call.inputs, 2);
   T* output = data_or_null<T>(call.outputs, 0);
@@ -43,7 +42,7 @@ struct Forward {
   void write_statistics(std::int64_t unit, const NormUnitMemory<T>& memory) const {
     const std::int64_t of_all = units.first_channel(unit);
     for (std::int64_t first = 0, slice = units.slice_of(unit, 0); first < units.channels; first += units.slice_channels, ++slice) {
-      const SliceStatistics statistics = rule(slice, fixed_statistics ? Moments{} : moments(memory, first));
+      const SliceStatistics statistics = rule(slice, geometry.fixed_statistics ? Moments{} : moments(memory, first));
       if (means != nullptr) means[slice] = statistics.mean;
       if (rstds != nullptr) rstds[slice] = statistics.rstd;
       for (std::int64_t channel = first; channel < first + units.slice_channels; ++channel) {
@@ -73,7 +72,7 @@ struct Forward {
     units.workers = programs.workers(call.scratch, static_cast<std::size_t>(units.count) * NormUnitMemory<T>::bytes(units));
     units.for_each([&](std::int64_t unit, std::int64_t worker) {
       const NormUnitMemory<T> memory(units, unit, call.scratch);
-      if (!fixed_statistics) sum_slices(unit, worker, memory);
+      if (!geometry.fixed_statistics) sum_slices(unit, worker, memory);
       write_statistics(unit, memory);
       if (output != nullptr) normalize(unit, worker, memory);
     });
@@ -90,9 +89,9 @@ std::size_t scratch(const NormGeometry& geometry, DType dtype, Layout layout) {
 
 }  // namespace
 
-void run_norm(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, const SliceRule& rule, bool fixed_statistics) {
+void run_norm(const KernelContext& call, const Stages* stages, const NormGeometry& geometry, const SliceRule& rule) {
   if (is_of_rows(geometry)) return normalize_rows(call, geometry, rule);
-  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { Forward<T>{call, stages, geometry, rule, fixed_statistics}.run(); });
+  dispatch_floating(call.inputs[0].dtype(), [&]<class T>() { Forward<T>{call, stages, geometry, rule}.run(); });
 }
 
 Kernel norm_kernel(GeometryRule geometry, const NormFunction& run, bool images) {

@@ -79,27 +79,18 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-/// Finalizes a slice whose sums came in parts; first_of gives the place of its first element.
-template <class T, class FirstOf>
+/// Finalizes a slice whose sums came in parts.
+template <class T>
 struct FinishStatistics {
   StatisticsRule<T> rule;
   const T* input;
-  FirstOf first_of;
+  ColumnGeometry g;  ///< where slices begin
 
   __device__ double weight(std::int64_t, std::int64_t) const { return 1; }
   __device__ void operator()(std::int64_t slice, const SumPair& sums, const cuda::Team& team) const {
-    const double pivot = rule.count > 0 ? convert<double>(input[first_of(slice)]) : 0;
+    const double pivot = rule.count > 0 ? convert<double>(input[g.first_of(slice)]) : 0;
     rule.write_coefficients(slice, rule(slice, sums, pivot, team.rank() == 0), team);
   }
-};
-
-struct FirstInSlice {
-  std::int64_t slice_stride;
-  __device__ std::int64_t operator()(std::int64_t slice) const { return slice * slice_stride; }
-};
-struct FirstInColumns {
-  ColumnGeometry g;
-  __device__ std::int64_t operator()(std::int64_t slice) const { return g.first_of(slice); }
 };
 
 /// The statistics at inference, one thread a slice.
@@ -198,19 +189,21 @@ __global__ void __launch_bounds__(ColumnSplit::threads)
 
 /// How the sums of a call's slices are shared out.
 struct ForwardPlan {
+  bool known;  ///< there are none: the statistics are fixed
   std::optional<ColumnGeometry> columns;
   std::int64_t parts, partial_sums;
 
   ForwardPlan(const NormGeometry& g, Layout layout)
-      : columns(column_geometry(g, layout)), parts(columns ? 1 : parts_of(g.slices, g.slice_elements())) {
+      : known(g.fixed_statistics), columns(column_geometry(g, layout)), parts(columns ? 1 : parts_of(g.slices, g.slice_elements())) {
     partial_sums = columns ? most_column_sums(*columns) : parts > 1 ? g.slices * parts : 0;
   }
 };
 
-enum class ForwardWay { slices, whole_columns, clusters, columns, parts };
+enum class ForwardWay { known, slices, whole_columns, clusters, columns, parts };
 
 template <class T>
 ForwardWay way_of(const ForwardPlan& plan, const Device& device) {
+  if (plan.known) return ForwardWay::known;
   if (plan.partial_sums == 0) return ForwardWay::slices;
   if (!plan.columns) return ForwardWay::parts;
   ForwardWay way = ForwardWay::columns;
@@ -272,7 +265,7 @@ struct Forward {
     dispatch_column_width<T>(columns, [&]<int width>() {
       const ColumnSplit split(columns, width);
       launch_columns(sums, ColumnMoments<T, width>{input, columns, aligned(width).data}, split, call.stream);
-      const FinishStatistics<T, FirstInColumns> finish{rule, input, {*plan.columns}};
+      const FinishStatistics<T> finish{rule, input, *plan.columns};
       launch_finish(finish, {sums, split.chunks * columns.merged_rows, g.slices, columns.group}, call.stream);
     });
   }
@@ -284,7 +277,8 @@ struct Forward {
       cuda::launch(frit::ops::sum_parts<T, width>, shape.launch, call.stream, sums, input, DeviceGeometry(slices, width), plan.parts,
                    aligned(width).data, shape.team);
     });
-    const FinishStatistics<T, FirstInSlice> finish{rule, input, {g.slice_stride}};
+    const ColumnGeometry a_matrix_each{{g.slices, 1, g.slice_stride}, g.slice_stride, 1};
+    const FinishStatistics<T> finish{rule, input, a_matrix_each};
     launch_finish(finish, {sums, 1, g.slices, plan.parts}, call.stream);
   }
 
@@ -355,7 +349,11 @@ void run_cuda_norm(const KernelContext& call, const NormGeometry& geometry, doub
     if (way == ForwardWay::slices) return forward.run_slices();
     if (way == ForwardWay::whole_columns || way == ForwardWay::clusters) return forward.run_whole_columns(plan);
     forward.keep_statistics(plan);
-    plan.columns ? forward.sum_columns(plan) : forward.sum_parts(plan);
+    if (way == ForwardWay::known) {
+      cuda::launch(take_running_statistics<T>, cuda::loop_shape(geometry.slices), call.stream, forward.rule, geometry.slices);
+    } else {
+      way == ForwardWay::columns ? forward.sum_columns(plan) : forward.sum_parts(plan);
+    }
     forward.write(plan);
   });
 }
@@ -365,7 +363,9 @@ void find_cuda_statistics(const KernelContext& call, const NormGeometry& geometr
     return Tensor::over(memory, {geometry.slices}, DType::f64, call.inputs[0].device(), nullptr);
   };
   const Tensor outputs[] = {Tensor(), statistic(means), statistic(rstds)};
-  run_cuda_norm({call.op, call.attributes, call.inputs.first(1), outputs, call.scratch, call.stream}, geometry, eps);
+  NormGeometry own = geometry;
+  own.fixed_statistics = false;
+  run_cuda_norm({call.op, call.attributes, call.inputs.first(1), outputs, call.scratch, call.stream}, own, eps);
 }
 
 void run_cuda_shared_norm(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running,
@@ -393,6 +393,7 @@ std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& ge
     odd = are_odd<T>(rows_of(geometry));
   });
   switch (way) {
+    case ForwardWay::known: return "statistics known";
     case ForwardWay::slices: return "in one launch, slice by slice";
     case ForwardWay::whole_columns: return "in one launch, whole columns";
     case ForwardWay::clusters: return "in one launch, columns shared by clusters";
@@ -400,17 +401,6 @@ std::string describe_cuda_norm(const KernelContext& call, const NormGeometry& ge
     case ForwardWay::parts: break;
   }
   return odd ? "statistics first, of parts; rows in vectors of memory" : "statistics first, of parts";
-}
-
-void run_cuda_norm_at_inference(const KernelContext& call, const NormGeometry& geometry, double eps, const RunningStatistics& running) {
-  if (geometry.slices == 0) return;
-  const ForwardPlan plan(geometry, call.inputs[0].layout());
-  dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    Forward<T> forward(call, geometry, eps, running);
-    forward.keep_statistics(plan);
-    cuda::launch(take_running_statistics<T>, cuda::loop_shape(geometry.slices), call.stream, forward.rule, geometry.slices);
-    forward.write(plan);
-  });
 }
 
 }  // namespace frit::ops

@@ -4,9 +4,6 @@
 
 namespace frit::ops {
 
-/// Gradients of slices of fewer elements are computed in float64: their terms all but cancel, and what is left would be rounding.
-inline constexpr std::int64_t least_elements_in_float = 32;
-
 // Norms whose slices are rows of neighbours, with a weight and a bias for each column: layer norm. On the CPU.
 
 inline bool is_of_rows(const NormGeometry& geometry) {

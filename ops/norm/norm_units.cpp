@@ -54,7 +54,8 @@ bool keeps_type(const InferContext&, const ElementwiseProgram& after, std::span<
 }  // namespace
 
 Kernel kernel_of_image(GeometryRule geometry, const NormFunction& run, NormScratch scratch, std::size_t image, bool images) {
-  Kernel kernel{.run = [run](const KernelContext& call) { run(call, nullptr); },
+  const auto geometry_of_call = [=](const KernelContext& call) { return geometry(call.inputs[image].shape(), call.attributes); };
+  Kernel kernel{.run = [=](const KernelContext& call) { run(call, nullptr, geometry_of_call(call)); },
                 .scratch =
                     [=](const InferContext& call) {
                       return scratch(geometry(call.shape(image), call.attributes), call.inputs[image].dtype, call.input_layout(image));
@@ -64,13 +65,12 @@ Kernel kernel_of_image(GeometryRule geometry, const NormFunction& run, NormScrat
   kernel.any_layout_outputs = {0};
   kernel.one_layout = true;
   kernel.staged.takes = [=](const KernelContext& call, const Stages& stages) {
-    const Tensor& input = call.inputs[image];
-    return takes_stages(stages, input, call.outputs[0], geometry(input.shape(), call.attributes));
+    return takes_stages(stages, call.inputs[image], call.outputs[0], geometry_of_call(call));
   };
-  kernel.staged.run = [run](const KernelContext& call, const Stages& stages) { run(call, &stages); };
+  kernel.staged.run = [=](const KernelContext& call, const Stages& stages) { run(call, &stages, geometry_of_call(call)); };
   kernel.staged.scratch = [=](const KernelContext& call, const Stages& stages) {
     const Tensor& input = call.inputs[image];
-    const NormGeometry slices = geometry(input.shape(), call.attributes);
+    const NormGeometry slices = geometry_of_call(call);
     // A norm's input may be what the program before it gives.
     const NormPrograms programs(&stages, image == 0 ? Tensor() : input, call.outputs[0]);
     return scratch(slices, input.dtype(), input.layout()) + programs.scratch(NormUnits(slices, input.layout()));

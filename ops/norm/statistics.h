@@ -47,6 +47,9 @@ inline Moments moments_of(std::int64_t count, double pivot, double sum, double s
   return {count, pivot + mean_difference, variance < 0 ? 0 : variance};
 }
 
+/// Gradients of slices of fewer elements are computed in double: their terms all but cancel, and what is left would be rounding.
+inline constexpr std::int64_t least_elements_in_float = 32;
+
 /// What normalising a slice takes, and what its gradient needs. Both are kept in double for every dtype: the mean rounded to float32
 /// would cost all digits of data far from zero.
 struct SliceStatistics {
