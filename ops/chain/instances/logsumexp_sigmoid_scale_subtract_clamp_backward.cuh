@@ -7,14 +7,6 @@
 
 namespace frit::ops {
 
-/// 1 / x for x >= 1 or 0, within a unit in the last place.
-__device__ inline float reciprocal(float x) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-__device__ inline double reciprocal(double x) { return 1 / x; }
-
 template <class T>
 __device__ T sigmoid_of_shifted(T y) {
   return reciprocal(1 + fast_exponential(-(y + ScaledSigmoid<T>::shift)));

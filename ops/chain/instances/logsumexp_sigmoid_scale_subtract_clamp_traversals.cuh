@@ -104,88 +104,62 @@ class VectorTraversal {
         apart_(warp_pixels_ * channels_),
         holds_channels_(lane_ * width < channels_) {}
 
-  /// What a warp does at once: a thread's vectors, on their way from memory, of pixel p and those after it.
-  struct Turn {
-    cuda::WideVector<Stored> loaded[at_once];
-    std::int64_t p;
-    int left;  ///< pixels that are there from p on, perhaps none
-  };
-
-  __device__ std::int64_t turns() const { return (pixels_ + turn_pixels() - 1) / turn_pixels(); }
-  __device__ int turn_pixels() const { return warp_pixels_ * at_once; }
-
-  __device__ Turn turn(std::int64_t number) const {
-    Turn turn;
-    turn.p = number * turn_pixels() + static_cast<int>(threadIdx.x) % cuda::warp_size / lanes_;
-    turn.left = static_cast<int>(min(pixels_ - turn.p, static_cast<std::int64_t>(turn_pixels())));
-    return turn;
-  }
-  __device__ bool holds(const Turn& turn, int u) const { return u * warp_pixels_ < turn.left; }
-  /// Where vector u is. Another pixel's takes the place of one that is not there. Lanes without channels have the first ones.
-  __device__ std::int64_t offset_of(const Turn& turn, int u) const {
-    const std::int64_t own = (turn.left > 0 ? turn.p * channels_ : 0) + (holds_channels_ ? lane_ * width : 0);
-    return own + (holds(turn, u) ? u * apart_ : 0);
-  }
-  __device__ void load(Turn& turn) const {
+  template <class Prepare, class Finalize, class Use>
+  __device__ void run(const Prepare& prepare, const Finalize& finalize, const Use& use) const {
+    constexpr int warps = cuda::default_threads / cuda::warp_size;
+    const int turn_pixels = warp_pixels_ * at_once;  // of a warp
+    const std::int64_t turns = (pixels_ + turn_pixels - 1) / turn_pixels;
+    // Whole warps go on together, also past the last pixel.
+    for (std::int64_t turn = turns - 1 - (blockIdx.x * warps + threadIdx.x / cuda::warp_size); turn >= 0; turn -= gridDim.x * warps) {
+      const std::int64_t p = turn * turn_pixels + static_cast<int>(threadIdx.x) % cuda::warp_size / lanes_;
+      const int left = static_cast<int>(min(pixels_ - p, static_cast<std::int64_t>(turn_pixels)));  // from p on, perhaps none
+      const auto holds = [&](int u) { return u * warp_pixels_ < left; };
+      // Where vector u is. Another pixel's takes the place of one that is not there. Lanes without channels have the first ones.
+      const auto offset_of = [&](int u) -> std::int64_t {
+        const std::int64_t own = (left > 0 ? p * channels_ : 0) + (holds_channels_ ? lane_ * width : 0);
+        return own + (holds(u) ? u * apart_ : 0);
+      };
+      cuda::WideVector<Stored> loaded[at_once];
 #pragma unroll
-    for (int u = 0; u < at_once; ++u) turn.loaded[u] = cuda::load_once(input_ + offset_of(turn, u));
-  }
-  template <class Prepared, class Finalize, class Use>
-  __device__ void finish(const Turn& turn, const Prepared& prepared, const Finalize& finalize, const Use& use) const {
-    Share shares[at_once];
-#pragma unroll
-    for (int u = 0; u < at_once; ++u) {
-      shares[u].offset = offset_of(turn, u);
-#pragma unroll
-      for (int j = 0; j < width; ++j) shares[u].values[j] = convert<T>(turn.loaded[u][j]);
-    }
-    PixelSum<Stored> sums[at_once];
-    reduce(shares, sums);
-    PixelSum<Stored> own = sums[0];
-#pragma unroll
-    for (int u = 1; u < at_once; ++u) {
-      const T shift = in_register(sums[u].shift), sum = in_register(sums[u].sum);
-      own.shift = u == lane_ ? shift : own.shift;
-      own.sum = u == lane_ ? sum : own.sum;
-    }
-    const T result = finalizes(turn) ? finalize(prepared, own) : T(0);
-    if constexpr (!std::is_null_pointer_v<Use>) {
+      for (int u = 0; u < at_once; ++u) loaded[u] = cuda::load_once(input_ + offset_of(u));
+      const bool finalizes = lane_ < at_once && holds(lane_);
+      decltype(prepare(p, p)) prepared = {};
+      if (finalizes) prepared = prepare(0, p + lane_ * warp_pixels_);
+      Share shares[at_once];
 #pragma unroll
       for (int u = 0; u < at_once; ++u) {
-        const T told = __shfl_sync(0xffffffffu, result, u, lanes_);
-        if (holds(turn, u) && holds_channels_) use(shares[u], 0, turn.p + u * warp_pixels_, sums[u].shift, told);
+        shares[u].offset = offset_of(u);
+#pragma unroll
+        for (int j = 0; j < width; ++j) shares[u].values[j] = convert<T>(loaded[u][j]);
+      }
+      PixelSum<Stored> sums[at_once];
+      reduce(shares, sums);
+      PixelSum<Stored> own = sums[0];
+#pragma unroll
+      for (int u = 1; u < at_once; ++u) {
+        const T shift = in_register(sums[u].shift), sum = in_register(sums[u].sum);
+        own.shift = u == lane_ ? shift : own.shift;
+        own.sum = u == lane_ ? sum : own.sum;
+      }
+      const T result = finalizes ? finalize(prepared, own) : T(0);
+      if constexpr (!std::is_null_pointer_v<Use>) {
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+          const T told = __shfl_sync(0xffffffffu, result, u, lanes_);
+          if (holds(u) && holds_channels_) use(shares[u], 0, p + u * warp_pixels_, sums[u].shift, told);
+        }
       }
     }
   }
 
-  template <class Prepare, class Finalize, class Use>
-  __device__ void run(const Prepare& prepare, const Finalize& finalize, const Use& use) const {
-    constexpr int warps = cuda::default_threads / cuda::warp_size;
-    // Whole warps go on together, also past the last pixel.
-    for (std::int64_t number = turns() - 1 - (blockIdx.x * warps + threadIdx.x / cuda::warp_size); number >= 0;
-         number -= gridDim.x * warps) {
-      Turn turn = this->turn(number);
-      load(turn);
-      decltype(prepare(number, number)) prepared = {};
-      if (finalizes(turn)) prepared = prepare(0, turn.p + lane_ * warp_pixels_);
-      finish(turn, prepared, finalize, use);
-    }
-  }
-
-  /// A share's gradient.
-  __device__ static cuda::WideVector<Stored> gradient(const Share& share, T factor) {
+  __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t) const {
     cuda::WideVector<Stored> elements;
 #pragma unroll
     for (int j = 0; j < width; ++j) elements[j] = convert<Stored>(scaled(share.values[j], factor));
-    return elements;
-  }
-  __device__ void store(const Share& share, T, T factor, Stored* result, const BlockedPlaces&, std::int64_t, std::int64_t) const {
-    cuda::store_once(result + share.offset, gradient(share, factor));
+    cuda::store_once(result + share.offset, elements);
   }
 
  private:
-  __device__ bool finalizes(const Turn& turn) const { return lane_ < at_once && lane_ * warp_pixels_ < turn.left; }
-
   /// Leaves the shares with their exponentials.
   __device__ void reduce(Share (&shares)[at_once], PixelSum<Stored> (&sums)[at_once]) const {
 #pragma unroll
@@ -219,44 +193,6 @@ class VectorTraversal {
   bool holds_channels_;
 };
 
-/// What a thread holds of one pixel's channels, -infinity where there are none.
-template <class Stored, int kept>
-struct PixelShare {
-  using T = Computed<Stored>;
-  T values[kept];
-
-  /// Of the `left` channels from `first` on; `apart` channels and `step` elements lie between two of a thread. Where there are none, it
-  /// reads `anything`: loads without conditions are under way together.
-  __device__ void load(const Stored* first, std::int64_t left, int apart, std::int64_t step, const Stored* anything) {
-#pragma unroll
-    for (int k = 0; k < kept; ++k) {
-      const bool there = k * apart < left;
-      const Stored element = *(there ? first + k * step : anything);
-      values[k] = there ? convert<T>(element) : -std::numeric_limits<T>::infinity();
-    }
-  }
-  __device__ void store_times(T factor, Stored* first, std::int64_t left, int apart, std::int64_t step) const {
-#pragma unroll
-    for (int k = 0; k < kept; ++k) {
-      if (k * apart < left) first[k * step] = convert<Stored>(scaled(values[k], factor));
-    }
-  }
-  /// NaNs aside.
-  __device__ T largest() const {
-    T result = values[0];
-#pragma unroll
-    for (int k = 1; k < kept; ++k) result = max(result, values[k]);
-    return result;
-  }
-  /// Replaces the values by their exponentials and returns the sum.
-  __device__ T exponentiate(T shift) {
-    T sum = 0;
-#pragma unroll
-    for (int k = 0; k < kept; ++k) sum += values[k] = fast_exponential(values[k] - shift);
-    return sum;
-  }
-};
-
 /// For any layout and any number of channels: a lane has every `lanes`-th channel. `small` says that a share holds all that a lane has of a
 /// pixel; otherwise the channels are reread from the cache when they are needed. The pixels of a warp follow each other.
 template <class Stored, bool small>
@@ -264,7 +200,26 @@ class PixelTraversal {
  public:
   using T = Computed<Stored>;
   static constexpr int kept = 16, blocks_wanted = 1;
-  using Share = PixelShare<Stored, kept>;
+
+  /// What a thread holds of one pixel's channels, -infinity where there are none.
+  struct Share {
+    T values[kept];
+
+    /// NaNs aside.
+    __device__ T largest() const {
+      T result = values[0];
+#pragma unroll
+      for (int k = 1; k < kept; ++k) result = max(result, values[k]);
+      return result;
+    }
+    /// Replaces the values by their exponentials and returns the sum.
+    __device__ T exponentiate(T shift) {
+      T sum = 0;
+#pragma unroll
+      for (int k = 0; k < kept; ++k) sum += values[k] = fast_exponential(values[k] - shift);
+      return sum;
+    }
+  };
 
   __device__ PixelTraversal(const Stored* input, const Sharing& sharing)
       : input_(input),
@@ -303,14 +258,26 @@ class PixelTraversal {
         load(share, n, p, done);
         share.exponentiate(shift);
       }
-      share.store_times(factor, own + done * places.channel, left_ - done, lanes_, lanes_ * places.channel);
+      Stored* const first = own + done * places.channel;
+      const std::int64_t left = left_ - done, step = lanes_ * places.channel;
+#pragma unroll
+      for (int k = 0; k < kept; ++k) {
+        if (k * lanes_ < left) first[k * step] = convert<Stored>(scaled(share.values[k], factor));
+      }
     }
   }
 
  private:
+  /// Of the channels after `done` of them. Where there are none, it reads anything: loads without conditions are under way together.
   __device__ void load(Share& share, std::int64_t n, std::int64_t p, std::int64_t done) const {
-    const std::int64_t left = p < planes_.pixels ? left_ - done : 0;
-    share.load(input_ + places_(n, lane_ + done, p), left, lanes_, lanes_ * places_.channel, input_);
+    const Stored* const first = input_ + places_(n, lane_ + done, p);
+    const std::int64_t left = p < planes_.pixels ? left_ - done : 0, step = lanes_ * places_.channel;
+#pragma unroll
+    for (int k = 0; k < kept; ++k) {
+      const bool there = k * lanes_ < left;
+      const Stored element = *(there ? first + k * step : input_);
+      share.values[k] = there ? convert<T>(element) : -std::numeric_limits<T>::infinity();
+    }
   }
 
   /// The share, which holds the first channels, comes back with their exponentials if they are all.
