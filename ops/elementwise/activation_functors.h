@@ -9,8 +9,14 @@
 namespace frit::ops {
 
 // The activations on single elements, T being float or double, or on a CPU a vector of float32, and their attributes. `gradient(g, v)` is
-// the gradient g of the output carried to the input, where v is the output if `gradient_from_output`, else the input. `piecewise_linear`
-// says that its derivative by v is 0. Values and gradients at NaN, infinities and bounds are those of PyTorch 2.11's CUDA kernels.
+// the gradient g of the output carried to the input: see Differentiable. Values and gradients at NaN, infinities and bounds are those of
+// PyTorch 2.11's CUDA kernels.
+
+/// What an activation says of its gradient unless it says otherwise.
+struct Differentiable {
+  static constexpr bool gradient_from_output = false;  ///< v is the output, else the input
+  static constexpr bool piecewise_linear = false;      ///< the gradient's derivative by v is 0
+};
 
 struct ClampAttributes {
   std::optional<double> min, max;
@@ -52,8 +58,7 @@ struct SoftplusAttributes {
 /// min(max(x, low), high): NaN if x or a bound is, `high` where low > high. The gradient passes where low <= x <= high, and is dropped,
 /// even if it is not finite, elsewhere and at NaN.
 template <class T>
-struct Clamp {
-  static constexpr bool gradient_from_output = false;
+struct Clamp : Differentiable {
   static constexpr bool piecewise_linear = true;
   T low, high;
 
@@ -68,7 +73,7 @@ struct Clamp {
 };
 
 template <class T>
-struct Relu {
+struct Relu : Differentiable {
   static constexpr bool gradient_from_output = true;
   static constexpr bool piecewise_linear = true;
   FRIT_HOST_DEVICE T operator()(T x) const { return select(x < 0, T(0), x); }
@@ -76,8 +81,7 @@ struct Relu {
 };
 
 template <class T>
-struct LeakyRelu {
-  static constexpr bool gradient_from_output = false;
+struct LeakyRelu : Differentiable {
   static constexpr bool piecewise_linear = true;
   T negative_slope;
 
@@ -87,9 +91,7 @@ struct LeakyRelu {
 };
 
 template <class T>
-struct Elu {
-  static constexpr bool gradient_from_output = false;
-  static constexpr bool piecewise_linear = false;
+struct Elu : Differentiable {
   T alpha;
 
   explicit Elu(const EluAttributes& a) : alpha(static_cast<T>(a.alpha)) {}
@@ -99,9 +101,7 @@ struct Elu {
 
 /// x times the normal distribution function.
 template <class T>
-struct GeluErf {
-  static constexpr bool gradient_from_output = false;
-  static constexpr bool piecewise_linear = false;
+struct GeluErf : Differentiable {
   FRIT_HOST_DEVICE T operator()(T x) const { return x * Normal<T>(x).below; }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const Normal<T> normal(x);
@@ -111,9 +111,7 @@ struct GeluErf {
 
 /// x (1 + tanh u) / 2, which is x logistic(2u), with u = sqrt(2/pi) (x + 0.044715 x^3).
 template <class T>
-struct GeluTanh {
-  static constexpr bool gradient_from_output = false;
-  static constexpr bool piecewise_linear = false;
+struct GeluTanh : Differentiable {
   FRIT_HOST_DEVICE T operator()(T x) const { return x * logistic(2 * inner(x)); }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const T s = logistic(2 * inner(x));
@@ -138,25 +136,21 @@ struct Gelu {
 };
 
 template <class T>
-struct Sigmoid {
+struct Sigmoid : Differentiable {
   static constexpr bool gradient_from_output = true;
-  static constexpr bool piecewise_linear = false;
   FRIT_HOST_DEVICE T operator()(T x) const { return logistic(x); }
   FRIT_HOST_DEVICE T gradient(T gradient, T y) const { return gradient * (1 - y) * y; }
 };
 
 template <class T>
-struct Tanh {
+struct Tanh : Differentiable {
   static constexpr bool gradient_from_output = true;
-  static constexpr bool piecewise_linear = false;
   FRIT_HOST_DEVICE T operator()(T x) const { return hyperbolic_tangent(x); }
   FRIT_HOST_DEVICE T gradient(T gradient, T y) const { return gradient * (1 - y * y); }
 };
 
 template <class T>
-struct Silu {
-  static constexpr bool gradient_from_output = false;
-  static constexpr bool piecewise_linear = false;
+struct Silu : Differentiable {
   FRIT_HOST_DEVICE T operator()(T x) const { return x * logistic(x); }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const T s = logistic(x);
@@ -167,9 +161,7 @@ struct Silu {
 /// x tanh(log(1 + exp x)). With e = exp(-|x|), which cannot overflow, the tanh is (2e + 1) / (2e^2 + 2e + 1) for x >= 0 and
 /// (e^2 + 2e) / (e^2 + 2e + 2) for x < 0.
 template <class T>
-struct Mish {
-  static constexpr bool gradient_from_output = false;
-  static constexpr bool piecewise_linear = false;
+struct Mish : Differentiable {
   FRIT_HOST_DEVICE T operator()(T x) const { return x * Parts(x).tanh; }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const Parts parts(x);
@@ -192,9 +184,7 @@ struct Mish {
 };
 
 template <class T>
-struct Softplus {
-  static constexpr bool gradient_from_output = false;
-  static constexpr bool piecewise_linear = false;
+struct Softplus : Differentiable {
   T beta, threshold;
 
   explicit Softplus(const SoftplusAttributes& a) : beta(static_cast<T>(a.beta)), threshold(static_cast<T>(a.threshold)) {}
@@ -209,8 +199,7 @@ struct Softplus {
 
 /// min(max(x + 3, 0), 6) / 6.
 template <class T>
-struct HardSigmoid {
-  static constexpr bool gradient_from_output = false;
+struct HardSigmoid : Differentiable {
   static constexpr bool piecewise_linear = true;
   static constexpr double sixth = 1.0 / 6;  // as PyTorch's kernels have it: a division takes as long as ten products
   FRIT_HOST_DEVICE T operator()(T x) const { return raised(x) * static_cast<T>(sixth); }
@@ -224,9 +213,7 @@ struct HardSigmoid {
 };
 
 template <class T>
-struct HardSwish {
-  static constexpr bool gradient_from_output = false;
-  static constexpr bool piecewise_linear = false;
+struct HardSwish : Differentiable {
   FRIT_HOST_DEVICE T operator()(T x) const { return x * HardSigmoid<T>::raised(x) * static_cast<T>(HardSigmoid<T>::sixth); }
   FRIT_HOST_DEVICE T gradient(T gradient, T x) const {
     const T inside = gradient * (x * static_cast<T>(1.0 / 3) + static_cast<T>(0.5));

@@ -11,40 +11,29 @@ namespace frit::ops {
 
 // The arithmetic operators on single elements. Integers wrap around: signed overflow would be undefined.
 
+/// An integer as the unsigned one that is computed with; other numbers as they are.
+template <class T>
+FRIT_HOST_DEVICE auto wrapping(T x) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<std::make_unsigned_t<T>>(x);
+  } else {
+    return x;
+  }
+}
+
 template <class T>
 struct Add {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      using Unsigned = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
-    } else {
-      return a + b;
-    }
-  }
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) + wrapping(b)); }
 };
 
 template <class T>
 struct Subtract {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      using Unsigned = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<Unsigned>(a) - static_cast<Unsigned>(b));
-    } else {
-      return a - b;
-    }
-  }
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) - wrapping(b)); }
 };
 
 template <class T>
 struct Multiply {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      using Unsigned = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<Unsigned>(a) * static_cast<Unsigned>(b));
-    } else {
-      return a * b;
-    }
-  }
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) * wrapping(b)); }
 };
 
 template <class T>
@@ -67,13 +56,7 @@ struct Divide {
 
 template <class T>
 struct Negate {
-  FRIT_HOST_DEVICE T operator()(T a) const {
-    if constexpr (std::is_integral_v<T>) {
-      return Subtract<T>{}(0, a);
-    } else {
-      return -a;
-    }
-  }
+  FRIT_HOST_DEVICE T operator()(T a) const { return static_cast<T>(-wrapping(a)); }
 };
 
 template <class T>

@@ -185,7 +185,7 @@ class Source {
     line("  for (int row = first_row; row < at.rows; row += step) {");
     for (std::size_t k = 0; k < inputs_; ++k) {
       if (is_turned(k)) {
-        line("  const auto v", k, " = load_turned<T, decltype(t", k, "), width>(t", k, ", row, column);");
+        line("  const auto v", k, " = converted<T, width>(t", k, ".row_elements<width>(row, column));");
       } else {
         line("  const auto v", k, " = load_of_row<", access_name(tiling_->matrices.access[k]), ", T, width>(r", k, ");");
       }

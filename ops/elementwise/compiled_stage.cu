@@ -147,7 +147,7 @@ class StageText {
   void write_computation() {
     line("    using T = Computed;");
     for (int k = first_; k < program_.inputs; ++k) {
-      line("    const auto v", k, " = ", is_vector(k) ? "elements_of<T>(" : "repeated<T, width>(", source(k), ");");
+      line("    const auto v", k, " = ", is_vector(k) ? "converted<T, width>(" : "repeated<T, width>(", source(k), ");");
     }
     std::vector<bool> numbers;
     for (int k = 0; k < program_.inputs; ++k) numbers.push_back(k >= first_ && lies(k) == Along::number);
@@ -167,8 +167,7 @@ class StageText {
     line("  template <int width, class C>");
     line("  __device__ void store(const stages::Place& place, const cuda::Vector<C, width>& elements, const Words<width>& words, ",
          "const Channels<width>& channels) const {");
-    line("    cuda::Vector<Computed, width> v0;");
-    line("    for (int k = 0; k < width; ++k) v0[k] = static_cast<Computed>(elements[k]);");
+    line("    const auto v0 = converted<Computed, width>(elements);");
     write_computation();
     write_stored(program_.outputs.at(0), *options_.result, 0);
     line("  }");
@@ -177,9 +176,8 @@ class StageText {
   /// A value, to the tensor that has this place among all.
   void write_stored(int value, DType dtype, int place) {
     const char* const result = name_in_programs(dtype);
-    line("    cuda::Vector<", result, ", width> r", value, ";");
-    line("    for (int k = 0; k < width; ++k) r", value, "[k] = convert<", result, ">(v", value, "[k]);");
-    line("    cuda::store_elements(static_cast<", result, "*>(const_cast<void*>(data[", place, "])) + place.offset, r", value, ", true);");
+    line("    cuda::store_elements(static_cast<", result, "*>(const_cast<void*>(data[", place, "])) + place.offset, converted<", result,
+         ", width>(v", value, "), true);");
   }
 
   const ElementwiseProgram& program_;

@@ -27,8 +27,15 @@ template <class T>
 using Selection = T(std::uint8_t, T, T);
 
 /// The operator <name><suffix>, whose functor is made of attributes A.
-template <template <class> class Signature, template <class> class Functor, class A = NoAttributes, bool takes_integers = false>
+template <template <class> class SignatureOf, template <class> class FunctorOf, class A = NoAttributes, bool integers = false>
 struct Elementwise {
+  template <class T>
+  using Signature = SignatureOf<T>;
+  template <class T>
+  using Functor = FunctorOf<T>;
+  using Attributes = A;
+  static constexpr bool takes_integers = integers;
+
   const char* name;
   const char* suffix = "";
 };

@@ -23,22 +23,18 @@ constexpr std::uint8_t number_of(std::type_identity<std::tuple<Entries...>>) {
   return number;
 }
 
-template <template <class> class Signature, template <class> class Functor, class A, bool integers>
-FunctorData functor_data_of(const Elementwise<Signature, Functor, A, integers>&, const Attributes& attributes, bool wide) {
-  using Entry = Elementwise<Signature, Functor, A, integers>;
-  FunctorData data{number_of<Entry>(std::type_identity<ElementwiseFunctions>{}), {}};
-  const auto put = [&](const auto& functor) {
-    static_assert(std::is_trivially_copyable_v<std::remove_cvref_t<decltype(functor)>> && sizeof functor <= sizeof data.state);
-    std::memcpy(data.state.data(), &functor, sizeof functor);
-  };
-  wide ? put(make_functor<Functor<double>, A>(attributes)) : put(make_functor<Functor<float>, A>(attributes));
-  return data;
-}
-
 /// For Kernel::functor.
 template <class Entry>
 FunctorData functor_data(const Attributes& attributes, bool wide) {
-  return functor_data_of(Entry{nullptr}, attributes, wide);
+  FunctorData data{number_of<Entry>(std::type_identity<ElementwiseFunctions>{}), {}};
+  const auto put = [&]<class T>() {
+    using Functor = typename Entry::template Functor<T>;
+    static_assert(std::is_trivially_copyable_v<Functor> && sizeof(Functor) <= sizeof data.state);
+    const auto functor = make_functor<Functor, typename Entry::Attributes>(attributes);
+    std::memcpy(data.state.data(), &functor, sizeof functor);
+  };
+  wide ? put.template operator()<double>() : put.template operator()<float>();
+  return data;
 }
 
 template <class Signature>
@@ -55,22 +51,26 @@ struct Mapping<Out(In...)> {
 };
 
 /// The last input has the dtype that the functor computes with; the others of a selection or comparison may be u8.
-template <template <class> class Signature, template <class> class Functor, class A, bool integers>
+template <class Entry>
 void run_cuda_elementwise(const KernelContext& call) {
   if (run_compiled(call)) return;
-  const auto run = [&]<class T>() { Mapping<Signature<T>>::run(call, make_functor<Functor<Computed<T>>, A>(call.attributes)); };
-  const DType dtype = call.inputs[Mapping<Signature<float>>::inputs - 1].dtype();
-  if constexpr (integers) {
+  const auto run = [&]<class T>() {
+    using Functor = typename Entry::template Functor<Computed<T>>;
+    Mapping<typename Entry::template Signature<T>>::run(call, make_functor<Functor, typename Entry::Attributes>(call.attributes));
+  };
+  const DType dtype = call.inputs[Mapping<typename Entry::template Signature<float>>::inputs - 1].dtype();
+  if constexpr (Entry::takes_integers) {
     dispatch_all(dtype, run);
   } else {
     dispatch_floating_and_halves(dtype, run);
   }
 }
 
-template <template <class> class Signature, template <class> class Functor, class A, bool integers>
-void add_cuda_function(Registry& registry, const Elementwise<Signature, Functor, A, integers>& entry) {
-  Kernel kernel = map_kernel(run_cuda_elementwise<Signature, Functor, A, integers>, Mapping<Signature<float>>::inputs, /*halves=*/true);
-  kernel.functor = functor_data<Elementwise<Signature, Functor, A, integers>>;
+template <class Entry>
+void add_cuda_function(Registry& registry, const Entry& entry) {
+  constexpr int inputs = Mapping<typename Entry::template Signature<float>>::inputs;
+  Kernel kernel = map_kernel(run_cuda_elementwise<Entry>, inputs, /*halves=*/true);
+  kernel.functor = functor_data<Entry>;
   registry.add_cuda(std::string(entry.name) + entry.suffix, std::move(kernel));
 }
 

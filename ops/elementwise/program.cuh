@@ -55,6 +55,15 @@ struct Operands {
   Operand of[count];
 };
 
+/// Some elements in another type.
+template <class To, int width, class Elements>
+__device__ cuda::Vector<To, width> converted(const Elements& elements) {
+  cuda::Vector<To, width> result;
+#pragma unroll
+  for (int i = 0; i < width; ++i) result[i] = convert<To>(elements[i]);
+  return result;
+}
+
 /// Elements first ... of an operand, converted to T; those from `count` on are 0.
 template <class Stored, Access access, class T, int width>
 __device__ cuda::Vector<T, width> load(const Operand& operand, std::int64_t first, std::int64_t count) {
@@ -74,26 +83,19 @@ __device__ cuda::Vector<T, width> load(const Operand& operand, std::int64_t firs
       stored[i] = data[place];
     }
   }
-  cuda::Vector<T, width> elements;
-#pragma unroll
-  for (int i = 0; i < width; ++i) elements[i] = convert<T>(stored[i]);
-  return elements;
+  return converted<T, width>(stored);
 }
 
 template <class Stored, Access access, class T, int width>
 __device__ void store(const Operand& operand, std::int64_t first, std::int64_t count, const cuda::Vector<T, width>& elements) {
-  constexpr int at_once = width * sizeof(Stored) <= 16 ? width : 16 / static_cast<int>(sizeof(Stored));
   auto* const data = static_cast<Stored*>(operand.data) + first;
-  cuda::Vector<Stored, at_once> stored[width / at_once];
-#pragma unroll
-  for (int i = 0; i < width; ++i) stored[i / at_once][i % at_once] = convert<Stored>(elements[i]);
+  const auto stored = converted<Stored, width>(elements);
   if (access == Access::vector && first + width <= count) {
-#pragma unroll
-    for (int part = 0; part < width / at_once; ++part) cuda::store_vector(data + part * at_once, stored[part]);
+    cuda::store_elements(data, stored, true);
   } else {
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      if (first + i < count) data[i] = stored[i / at_once][i % at_once];
+      if (first + i < count) data[i] = stored[i];
     }
   }
 }
@@ -154,33 +156,21 @@ struct RowIterator {
 /// Converted to T.
 template <Access access, class T, int width, class Stored>
 __device__ cuda::Vector<T, width> load_of_row(const RowIterator<Stored>& it) {
-  cuda::Vector<T, width> elements;
   if constexpr (access == Access::vector || access == Access::column) {
-    const auto stored = *reinterpret_cast<const cuda::Vector<Stored, width>*>(it.data);
-#pragma unroll
-    for (int i = 0; i < width; ++i) elements[i] = convert<T>(stored[i]);
+    const auto stored = *reinterpret_cast<const cuda::Vector<Stored, width>*>(it.data);  // in one access
+    return converted<T, width>(stored);
   } else {
+    cuda::Vector<T, width> elements;
 #pragma unroll
     for (int i = 0; i < width; ++i) elements[i] = access == Access::row && i > 0 ? elements[0] : convert<T>(it.data[i * it.of_columns]);
+    return elements;
   }
-  return elements;
-}
-template <class T, class Tile, int width>
-__device__ cuda::Vector<T, width> load_turned(const Tile& tile, int row, int column) {
-  const auto stored = tile.template row_elements<width>(row, column);
-  cuda::Vector<T, width> elements;
-#pragma unroll
-  for (int i = 0; i < width; ++i) elements[i] = convert<T>(stored[i]);
-  return elements;
 }
 
 /// Where the elements are neighbours; in one access if there are several.
 template <class Stored, class T, int width>
 __device__ void store_row(const RowIterator<Stored>& it, const cuda::Vector<T, width>& elements) {
-  cuda::Vector<Stored, width> stored;
-#pragma unroll
-  for (int i = 0; i < width; ++i) stored[i] = convert<Stored>(elements[i]);
-  cuda::store_elements(it.data, stored, true);
+  cuda::store_elements(it.data, converted<Stored, width>(elements), true);
 }
 
 /// Of several rows, as one vector; those from row `rows` on are 0.

@@ -7,16 +7,7 @@
 
 namespace frit::ops::program {
 
-/// Converted to T.
-template <class T, class Stored, int width>
-__device__ cuda::Vector<T, width> elements_of(const cuda::VectorWords<Stored, width>& words) {
-  cuda::Vector<T, width> elements;
-#pragma unroll
-  for (int k = 0; k < width; ++k) elements[k] = convert<T>(words[k]);
-  return elements;
-}
-
-/// One element, for a whole vector.
+/// One element, for a whole vector, converted to T.
 template <class T, int width, class Stored>
 __device__ cuda::Vector<T, width> repeated(Stored value) {
   cuda::Vector<T, width> elements;

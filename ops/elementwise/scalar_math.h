@@ -44,6 +44,14 @@ FRIT_HOST_DEVICE T fused(T a, T b, T c) {
   }
 }
 
+/// A polynomial of x, given its coefficients from that of the highest power on.
+template <class T, class... Rest>
+FRIT_HOST_DEVICE T polynomial(T x, double highest, Rest... rest) {
+  T sum = static_cast<T>(highest);
+  ((sum = fused(sum, x, static_cast<T>(rest))), ...);
+  return sum;
+}
+
 template <class T>
 FRIT_HOST_DEVICE T exponential(T x) {
   if constexpr (branch_free<T>) {
@@ -87,7 +95,7 @@ FRIT_HOST_DEVICE T to_the(T base, T exponent) {
   }
 }
 
-/// 1 / x for x >= 1. Of a float on a CUDA device it may be the neighbour of the nearest; the division takes several times as long.
+/// 1 / x for x >= 1 or 0. Of a float on a CUDA device it may be the neighbour of the nearest; the division takes several times as long.
 template <class T>
 FRIT_HOST_DEVICE T reciprocal(T x) {
 #ifdef __CUDA_ARCH__
@@ -109,11 +117,7 @@ FRIT_HOST_DEVICE T logistic(T x) {
 template <class T>
 FRIT_HOST_DEVICE T small_tanh(T x) {
   const T z = x * x;
-  T p = static_cast<T>(-5.70498872745e-3);
-  p = fused(p, z, static_cast<T>(2.06390887954e-2));
-  p = fused(p, z, static_cast<T>(-5.37397155531e-2));
-  p = fused(p, z, static_cast<T>(1.33314422036e-1));
-  p = fused(p, z, static_cast<T>(-3.33332819422e-1));
+  const T p = polynomial(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1);
   return fused(p * z, x, x);
 }
 
@@ -146,19 +150,9 @@ template <class T>
 FRIT_HOST_DEVICE inline T error_function(T x) {
   if constexpr (branch_free<T>) {
     const T square = x * x, size = magnitude(x);
-    T small = static_cast<T>(-6.0903602e-4);
-    small = fused(small, square, static_cast<T>(5.0119629e-3));
-    small = fused(small, square, static_cast<T>(-2.6778909e-2));
-    small = fused(small, square, static_cast<T>(1.12821408e-1));
-    small = fused(small, square, static_cast<T>(-3.76125233e-1));
-    small = fused(small, square, static_cast<T>(1.28379154e-1));
+    const T small = polynomial(square, -6.0903602e-4, 5.0119629e-3, -2.6778909e-2, 1.12821408e-1, -3.76125233e-1, 1.28379154e-1);
     const T t = select(size > 4, T(4), size);  // where it is 1
-    T large = static_cast<T>(-2.14595058e-4);
-    large = fused(large, t, static_cast<T>(3.21997580e-3));
-    large = fused(large, t, static_cast<T>(-2.29060321e-2));
-    large = fused(large, t, static_cast<T>(1.05286855e-1));
-    large = fused(large, t, static_cast<T>(6.35699367e-1));
-    large = fused(large, t, static_cast<T>(1.28519953e-1));
+    const T large = polynomial(t, -2.14595058e-4, 3.21997580e-3, -2.29060321e-2, 1.05286855e-1, 6.35699367e-1, 1.28519953e-1);
     const T outside = with_sign_of(x, 1 - exponential(fused(large, -t, -t)));
     const T inside = fused(small, x, x);
     return select(size < static_cast<T>(0.9), inside, outside);
@@ -173,10 +167,7 @@ FRIT_HOST_DEVICE T log_one_plus(T x) {
   if constexpr (branch_free<T>) {
     // 2 artanh(z) with z = x / (2 + x); the polynomial has the least relative error.
     const T z = x / (2 + x), square = z * z;
-    T p = static_cast<T>(2.80119948e-1);
-    p = fused(p, square, static_cast<T>(2.80018038e-1));
-    p = fused(p, square, static_cast<T>(4.00215273e-1));
-    p = fused(p, square, static_cast<T>(6.66664163e-1));
+    const T p = polynomial(square, 2.80119948e-1, 2.80018038e-1, 4.00215273e-1, 6.66664163e-1);
     return fused(p * square, z, 2 * z);
   } else {
     return std::log1p(x);
@@ -208,15 +199,8 @@ struct Normal {
     if constexpr (is_single<T>) {  // erfc is slow on a CUDA device, too
       // exp(x^2 / 2) times the integral up to -|x| is a smooth function of t; the polynomial has the least relative error, 1e-7.
       const T t = reciprocal(1 + static_cast<T>(0.3) * magnitude(x));
-      T p = static_cast<T>(0.00500201269);
-      p = fused(p, t, static_cast<T>(0.0129110731));
-      p = fused(p, t, static_cast<T>(-0.113424165));
-      p = fused(p, t, static_cast<T>(0.160015519));
-      p = fused(p, t, static_cast<T>(-0.0242438005));
-      p = fused(p, t, static_cast<T>(0.117095553));
-      p = fused(p, t, static_cast<T>(0.102581174));
-      p = fused(p, t, static_cast<T>(0.120415453));
-      p = fused(p, t, static_cast<T>(0.119647227));
+      const T p = polynomial(t, 0.00500201269, 0.0129110731, -0.113424165, 0.160015519, -0.0242438005, 0.117095553, 0.102581174,
+                             0.120415453, 0.119647227);
       const T tail = power * p * t;
       const T rest = 1 - tail;
       below = select(x < 0, tail, rest);
