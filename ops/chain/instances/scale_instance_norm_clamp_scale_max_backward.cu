@@ -10,9 +10,6 @@ namespace {
 
 using ChainAttributes = ScaleInstanceNormClampScaleMaxAttributes;
 
-template <class Stored, class Index>
-using Call = InstanceGradientCall<Stored, Index>;
-
 /// What the maximum of a pixel gets.
 template <class T, class Index>
 struct AtArgmax {
@@ -106,60 +103,44 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Stored) < sizeof
 
 /// Says whether it has written the sums over the batch on the way.
 template <class Stored, class Index>
-bool write_input_gradient(const Tensor& tensor, const Call<Stored, Index>& call, const GradientRules<Computed<Stored>>& rules,
-                          const Computed<Stored>* more, const BatchSums<Stored>& sums, cudaStream_t stream) {
+bool write_input_gradient(const Tensor& tensor, const InstanceGradientCall<Stored, Index>& call,
+                          const InstanceGradients<Computed<Stored>>& gradients, const BatchSums<Stored>& sums, cudaStream_t stream) {
   const Planes planes = call.planes;
   const Places gradient_places(tensor, planes);
   auto* const dx = tensor.data<Stored>();
-  const AtArgmax<Computed<Stored>, Index> at_argmax{call.argmax, more, planes.pixels};
+  const auto& rules = gradients.finalize.rules;
+  const AtArgmax<Computed<Stored>, Index> at_argmax{call.argmax, gradients.more, planes.pixels};
   if constexpr (std::is_same_v<Index, std::uint8_t>) {
-    if (channels_in_vectors<Stored>(planes, call.input.places, gradient_places, call.input.elements, dx)) {
+    if (channels_in_vectors<Stored>(planes, call.places, gradient_places, call.elements, dx)) {
       const dim3 block = channel_vector_block<Stored>(planes.channels);
       const int block_pixels = static_cast<int>(block.y) * pixels_at_once;
       const auto blocks = static_cast<unsigned>((planes.pixels + block_pixels - 1) / block_pixels);
       const unsigned rows = std::min<unsigned>(sample_blocks(planes), UINT16_MAX - 1) + 1;
-      cuda::launch(write_pixels<Stored>, {dim3(blocks, rows), block}, stream, dx, call.input.elements, rules, at_argmax, sums, planes);
+      cuda::launch(write_pixels<Stored>, {dim3(blocks, rows), block}, stream, dx, call.elements, rules, at_argmax, sums, planes);
       return true;
     }
   }
-  launch_write_elements(dx, static_cast<Computed<Stored>*>(nullptr), call.input.elements, rules, at_argmax, planes, call.input.places,
-                        gradient_places, stream);
+  launch_write_elements(dx, static_cast<Computed<Stored>*>(nullptr), call.elements, rules, at_argmax, planes, call.places, gradient_places,
+                        stream);
   return false;
 }
 
 template <class Stored, class Index>
 void run_typed(const KernelContext& context) {
-  using T = Computed<Stored>;
-  const auto& attributes = context.as<ChainAttributes>();
-  const Tensor &input = context.inputs[1], &input_gradient = context.outputs[0];
-  Planes planes(input.shape());
-  const std::int64_t slices = planes.samples * planes.channels;
-  const Call<Stored, Index> call{.planes = planes,
-                                 .gradient = context.inputs[0].data<Stored>(),
-                                 .input = {input.data<Stored>(), Places(input, planes)},
-                                 .scale = Parameter<Stored>(context.inputs[2]),
-                                 .post_scale = Parameter<Stored>(context.inputs[3]),
-                                 .clamp = Clamp<T>(attributes.clamp()),
-                                 .eps = attributes.eps,
-                                 .argmax = context.inputs[4].data<Index>(),
-                                 .means = context.inputs[5].data<double>(),
-                                 .rstds = context.inputs[6].data<double>(),
-                                 .argmax_input = context.inputs[7].data<Stored>()};
-  const InstanceGradientScratch scratch(planes, T());
-  T* const more = scratch_part<T>(context, scratch.more);
-  const FinalizeGradients<T> finalize{scratch_part<ChannelParts<3>>(context, scratch.parts),
-                                      GradientRules<T>(scratch_part<std::byte>(context, scratch.rules), slices)};
+  const InstanceGradientCall<Stored, Index> call(context, context.as<ChainAttributes>(), 1);
+  const InstanceGradientScratch scratch(call.planes, Computed<Stored>());
+  const InstanceGradients<Computed<Stored>> gradients(context, scratch, call.planes);
+  const Tensor& input_gradient = context.outputs[0];
   const BatchSums<Stored> sums{
       {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])},
-      finalize.parts};
-  bool summed = false;
-  if (slices * planes.pixels > 0) {
-    launch_argmax_sums(scratch_part<InstanceSums>(context, scratch.partials), more, finalize, call, input.device().index, context.stream);
-    if (input_gradient.defined()) summed = write_input_gradient(input_gradient, call, finalize.rules, more, sums, context.stream);
+      gradients.finalize.parts};
+  Planes planes = call.planes;
+  if (planes.samples * planes.channels * planes.pixels > 0) {
+    launch_argmax_sums(gradients, call, context, scratch);
+    if (input_gradient.defined() && write_input_gradient(input_gradient, call, gradients, sums, context.stream)) return;
   }
-  if (summed) return;
   if (planes.pixels == 0) planes.samples = 0;
-  launch_sum_over_batch<Stored, 3>(sums.results, finalize.parts, {}, planes, context.stream);
+  launch_sum_over_batch<Stored, 3>(sums.results, gradients.finalize.parts, {}, planes, context.stream);
 }
 
 /// inputs (gradient, input, scale, post_scale, argmax, mean, rstd, argmax_input)

@@ -17,25 +17,14 @@ struct InstanceSums {
   }
 };
 
-/// The chain's input in memory.
-template <class Stored>
-struct StoredInput {
-  const Stored* elements;
-  Places places;
-
-  __device__ Computed<Stored> operator()(std::int64_t n, std::int64_t c, std::int64_t p) const {
-    return convert<Computed<Stored>>(elements[places(n, c, p)]);
-  }
-};
-
-/// What the kernels read. input(n, c, p) is an element of the chain's input; few are asked for.
-template <class Stored, class Index, class Input = StoredInput<Stored>>
+/// What the kernels read.
+template <class Stored, class Index>
 struct InstanceGradientCall {
   using T = Computed<Stored>;
 
   Planes planes;
-  const Stored* gradient;
-  Input input;
+  const Stored *gradient, *elements;  // elements: the chain's input
+  Places places;
   Parameter<Stored> scale, post_scale;
   Clamp<T> clamp;
   double eps;
@@ -43,6 +32,24 @@ struct InstanceGradientCall {
   const double *means, *rstds;
   const Stored* argmax_input;
 
+  /// Of a backward operator of the chain: input 0 is the gradient, and from `first` on come the chain's input, the two scales, argmax,
+  /// mean, rstd and argmax_input.
+  InstanceGradientCall(const KernelContext& call, const ScaleInstanceNormClampScaleMaxAttributes& chain, std::size_t first)
+      : planes(call.inputs[first].shape()),
+        gradient(call.inputs[0].data<Stored>()),
+        elements(call.inputs[first].data<Stored>()),
+        places(call.inputs[first], planes),
+        scale(call.inputs[first + 1]),
+        post_scale(call.inputs[first + 2]),
+        clamp(chain.clamp()),
+        eps(chain.eps),
+        argmax(call.inputs[first + 3].data<Index>()),
+        means(call.inputs[first + 4].data<double>()),
+        rstds(call.inputs[first + 5].data<double>()),
+        argmax_input(call.inputs[first + 6].data<Stored>()) {}
+
+  /// An element of the chain's input; few are asked for.
+  __device__ T input(std::int64_t n, std::int64_t c, std::int64_t p) const { return convert<T>(elements[places(n, c, p)]); }
   /// For a scale of 0, when the statistics do not tell the input's mean, its first element is the reference.
   __device__ InstanceMap<T> map(std::int64_t n, std::int64_t c) const {
     const std::int64_t slice = n * planes.channels + c;
@@ -123,10 +130,10 @@ struct FinalizeGradients {
 /// One block a chunk of a sample's pixels, one thread some pixels. Each thread adds up for itself what the channels get, in shared memory,
 /// where it has a bank. Reads the small tensors and writes what each pixel's maximum gets in addition; finalizes the gradients where the
 /// chunk is the sample. Deterministic.
-template <class Stored, class Index, class Input, int threads>
+template <class Stored, class Index, int threads>
 __global__ void __launch_bounds__(threads)
     sum_over_argmax(InstanceSums* partials /* (N, chunks, C) */, Computed<Stored>* more /* (N, pixels) */,
-                    FinalizeGradients<Computed<Stored>> finalize, InstanceGradientCall<Stored, Index, Input> call,
+                    FinalizeGradients<Computed<Stored>> finalize, InstanceGradientCall<Stored, Index> call,
                     ArgmaxSplit<Computed<Stored>> split) {
   using T = Computed<Stored>;
   using Split = ArgmaxSplit<T>;
@@ -199,9 +206,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 /// One warp a channel of a sample: adds the partial sums and finalizes the gradients. Deterministic.
-template <class Stored, class Index, class Input>
+template <class Stored, class Index>
 __global__ void finalize_instances(FinalizeGradients<Computed<Stored>> finalize, const InstanceSums* partials /* (N, chunks, C) */,
-                                   InstanceGradientCall<Stored, Index, Input> call, std::int64_t chunks) {
+                                   InstanceGradientCall<Stored, Index> call, std::int64_t chunks) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const std::int64_t channels = call.planes.channels;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * channels;
@@ -226,20 +233,33 @@ struct InstanceGradientScratch {
         more(all.add(planes.samples * planes.pixels, sizeof(T))) {}
 };
 
+/// What the kernels make of a call, in its scratch memory.
+template <class T>
+struct InstanceGradients {
+  FinalizeGradients<T> finalize;
+  T* more;
+
+  InstanceGradients(const KernelContext& context, const InstanceGradientScratch& scratch, const Planes& planes)
+      : finalize{scratch_part<ChannelParts<3>>(context, scratch.parts),
+                 GradientRules<T>(scratch_part<std::byte>(context, scratch.rules), planes.samples * planes.channels)},
+        more(scratch_part<T>(context, scratch.more)) {}
+};
+
 /// Makes the rules of the call's gradients and what each pixel's maximum gets in addition.
-template <class Stored, class Index, class Input>
-void launch_argmax_sums(InstanceSums* partials, Computed<Stored>* more, const FinalizeGradients<Computed<Stored>>& finalize,
-                        const InstanceGradientCall<Stored, Index, Input>& call, int device, cudaStream_t stream) {
+template <class Stored, class Index>
+void launch_argmax_sums(const InstanceGradients<Computed<Stored>>& results, const InstanceGradientCall<Stored, Index>& call,
+                        const KernelContext& context, const InstanceGradientScratch& scratch) {
   using Split = ArgmaxSplit<Computed<Stored>>;
-  const Split split(call.planes, cuda::properties(device));
+  const Split split(call.planes, cuda::properties(context.inputs[0].device().index));
+  auto* const partials = scratch_part<InstanceSums>(context, scratch.partials);
   const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(call.planes));
-  auto* const kernel = split.threads == Split::most_threads ? &sum_over_argmax<Stored, Index, Input, Split::most_threads>
-                                                            : &sum_over_argmax<Stored, Index, Input, Split::few_threads>;
-  cuda::launch(kernel, {grid, dim3(static_cast<unsigned>(split.threads)), Split::shared_bytes(split.threads)}, stream, partials, more,
-               finalize, call, split);
+  auto* const kernel = split.threads == Split::most_threads ? &sum_over_argmax<Stored, Index, Split::most_threads>
+                                                            : &sum_over_argmax<Stored, Index, Split::few_threads>;
+  cuda::launch(kernel, {grid, dim3(static_cast<unsigned>(split.threads)), Split::shared_bytes(split.threads)}, context.stream, partials,
+               results.more, results.finalize, call, split);
   if (split.chunks > 1) {
-    cuda::launch(finalize_instances<Stored, Index, Input>, cuda::loop_shape(call.planes.samples * call.planes.channels * cuda::warp_size),
-                 stream, finalize, partials, call, split.chunks);
+    cuda::launch(finalize_instances<Stored, Index>, cuda::loop_shape(call.planes.samples * call.planes.channels * cuda::warp_size),
+                 context.stream, results.finalize, partials, call, split.chunks);
   }
 }
 

@@ -156,33 +156,16 @@ struct Scratch {
 /// gather(partials, given) finds the weight's gradient.
 template <class Stored, class Gather>
 void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather& gather) {
-  const Tensor& convolved = call.inputs[2];
-  const auto& attributes = call.as<OwnAttributes>();
-  const int device = convolved.device().index;
-  const Planes planes(convolved.shape());
-  const InstanceGradientCall<Stored, std::uint8_t> gradients{.planes = planes,
-                                                             .gradient = call.inputs[0].data<Stored>(),
-                                                             .input = {convolved.data<Stored>(), Places(convolved, planes)},
-                                                             .scale = Parameter<Stored>(call.inputs[3]),
-                                                             .post_scale = Parameter<Stored>(call.inputs[4]),
-                                                             .clamp = Clamp<float>(attributes.chain.clamp()),
-                                                             .eps = attributes.chain.eps,
-                                                             .argmax = call.inputs[5].data<std::uint8_t>(),
-                                                             .means = call.inputs[6].data<double>(),
-                                                             .rstds = call.inputs[7].data<double>(),
-                                                             .argmax_input = call.inputs[8].data<Stored>()};
-  const FinalizeGradients<float> finalize{
-      scratch_part<ChannelParts<3>>(call, scratch.sums.parts),
-      GradientRules<float>(scratch_part<std::byte>(call, scratch.sums.rules), planes.samples * planes.channels)};
-  float* const more = scratch_part<float>(call, scratch.sums.more);
-  launch_argmax_sums(scratch_part<InstanceSums>(call, scratch.sums.partials), more, finalize, gradients, device, call.stream);
+  const InstanceGradientCall<Stored, std::uint8_t> own(call, call.as<OwnAttributes>().chain, 2);
+  const InstanceGradients<float> gradients(call, scratch.sums, own.planes);
+  launch_argmax_sums(gradients, own, call, scratch.sums);
   if (call.outputs[0].defined()) {
-    const GradientSource<Stored> given{convolved.data<Stored>(), finalize.rules, gradients.argmax, more};
+    const GradientSource<Stored> given{own.elements, gradients.finalize.rules, own.argmax, gradients.more};
     gather(scratch_part<float>(call, scratch.partials), given);
   }
   const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
                                           Parameter<Stored>(call.outputs[3])};
-  launch_sum_over_batch<Stored, 3>(results, finalize.parts, {}, planes, call.stream);
+  launch_sum_over_batch<Stored, 3>(results, gradients.finalize.parts, {}, own.planes, call.stream);
 }
 
 template <int loads>
