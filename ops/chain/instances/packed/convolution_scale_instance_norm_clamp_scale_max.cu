@@ -118,11 +118,7 @@ class TapMaxima {
         for (int i = 0; i < thread_channels; ++i) {
           const float product = products[i / 2 * 4 + 2 * h + i % 2], normalized = fmaf(product, slope[i], shift[i]);
           const float value = fmaf(smaller(larger(normalized, clamp.low), clamp.high), post_scale[i], 0.0f);  // not -0
-          if constexpr (has_argmax) {
-            best[i] = {Candidate::key_of(value), first_channel() + i, product};
-          } else {
-            best[i] = {value};
-          }
+          best[i] = Best::of(value, first_channel() + i, product);
           if (i % 2 == 1) best[i - 1].take(best[i], false);
         }
         best[0].take(best[2], false);

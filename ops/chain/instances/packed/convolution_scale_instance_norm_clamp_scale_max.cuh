@@ -28,9 +28,9 @@ struct Candidate {
   float element;
 
   /// The value is NaN as instructions make it, or not -0.
-  __device__ static int key_of(float value) {
+  __device__ static Candidate of(float value, int channel, float element) {
     const int bits = __float_as_int(value);
-    return bits ^ (bits >> 31 & INT32_MAX);
+    return {bits ^ (bits >> 31 & INT32_MAX), channel, element};
   }
   __device__ float value() const { return __int_as_float(key ^ (key >> 31 & INT32_MAX)); }
 
@@ -49,6 +49,7 @@ struct Candidate {
 struct LargestValue {
   float largest;
 
+  __device__ static LargestValue of(float value, int, float) { return {value}; }
   __device__ float value() const { return largest; }
   __device__ void take(const LargestValue& other, bool) { largest = larger(largest, other.largest); }
   __device__ void replace(const LargestValue& other, bool really) { largest = really ? other.largest : largest; }

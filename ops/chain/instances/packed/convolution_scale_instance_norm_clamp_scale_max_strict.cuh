@@ -186,11 +186,7 @@ class PatchMaxima {
     for (int i = 0; i < thread_channels; ++i) {
       const float normalized = maps[i].normalized(elements[i]);
       const float value = fmaf(smaller(larger(normalized, call_.clamp.low), call_.clamp.high), maps[i].post_scale, 0.0f);  // not -0
-      if constexpr (trains) {
-        best[i] = {Candidate::key_of(value), first_channel() + i, elements[i]};
-      } else {
-        best[i] = {value};
-      }
+      best[i] = Best::of(value, first_channel() + i, elements[i]);
       if (i > 0) best[0].take(best[i], false);
     }
     return best[0];
