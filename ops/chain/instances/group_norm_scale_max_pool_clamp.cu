@@ -54,19 +54,10 @@ NormGeometry norm_of(const Shape& input, const ChainAttributes& attributes) {
   return norm_geometry(input, GroupNormAttributes{attributes.num_groups});
 }
 
-/// The parts of the scratch memory, in bytes; the norm's own come first.
-struct Scratch {
-  ScratchParts all;
-  std::size_t means, rstds, maps;
-
-  template <class T>
-  Scratch(const Planes& planes, const NormGeometry& norm, Layout layout, T /* what is computed in */) {
-    all.add(1, cuda_norm_scratch(norm, layout));
-    means = all.add(norm.slices, sizeof(double));
-    rstds = all.add(norm.slices, sizeof(double));
-    maps = all.add(planes.samples * planes.channels, sizeof(GroupMap<T>));
-  }
-};
+StatisticsScratch scratch_of(const Planes& planes, const NormGeometry& norm, Layout layout, bool wide) {
+  return {cuda_norm_scratch(norm, layout), norm.slices, planes.samples * planes.channels,
+          wide ? sizeof(GroupMap<double>) : sizeof(GroupMap<float>)};
+}
 
 /// A norm's statistics, and a pass over the windows.
 template <class Stored, class Index>
@@ -77,7 +68,7 @@ void in_two_passes(const KernelContext& call, const Geometry& geometry) {
   const NormGeometry norm = norm_of(input.shape(), attributes);
   const Planes planes(input.shape());
   const Places places(input, planes);
-  const Scratch scratch(planes, norm, input.layout(), T());
+  const StatisticsScratch scratch = scratch_of(planes, norm, input.layout(), std::is_same_v<T, double>);
   const auto statistic = [&](std::size_t output, std::size_t place) {
     return call.outputs[output].defined() ? call.outputs[output].data<double>() : scratch_part<double>(call, place);
   };
@@ -150,11 +141,8 @@ std::string describe(const KernelContext& call) {
 }
 
 std::size_t scratch_bytes(const InferContext& call) {
-  const Planes planes(call.shape(0));
   const NormGeometry norm = norm_of(call.shape(0), call.as<ChainAttributes>());
-  const Layout layout = call.input_layout(0);
-  return (call.inputs[0].dtype == DType::f64 ? Scratch(planes, norm, layout, double()) : Scratch(planes, norm, layout, float()))
-      .all.bytes();
+  return scratch_of(Planes(call.shape(0)), norm, call.input_layout(0), call.inputs[0].dtype == DType::f64).all.bytes();
 }
 
 }  // namespace

@@ -51,19 +51,9 @@ __global__ void __launch_bounds__(cuda::default_threads)
 
 NormGeometry geometry_of(const Shape& input) { return norm_geometry(input, InstanceNormAttributes()); }
 
-/// The parts of the scratch memory, in bytes; the norm's own come first.
-struct Scratch {
-  ScratchParts all;
-  std::size_t means, rstds, maps;
-
-  template <class T>
-  Scratch(const Planes& planes, std::size_t norm_bytes, T /* what is computed in */) {
-    all.add(1, norm_bytes);
-    means = all.add(planes.samples * planes.channels, sizeof(double));
-    rstds = all.add(planes.samples * planes.channels, sizeof(double));
-    maps = all.add(planes.samples * planes.channels, sizeof(InstanceMap<T>));
-  }
-};
+StatisticsScratch scratch_of(const NormGeometry& norm, Layout layout, bool wide) {
+  return {cuda_norm_scratch(norm, layout), norm.slices, norm.slices, wide ? sizeof(InstanceMap<double>) : sizeof(InstanceMap<float>)};
+}
 
 template <class Stored, class Index>
 void run_typed(const KernelContext& call) {
@@ -75,7 +65,7 @@ void run_typed(const KernelContext& call) {
   const NormGeometry geometry = geometry_of(input.shape());
   const std::int64_t slices = planes.samples * planes.channels;
   if (slices == 0) return;
-  const Scratch scratch(planes, cuda_norm_scratch(geometry, input.layout()), T());
+  const StatisticsScratch scratch = scratch_of(geometry, input.layout(), std::is_same_v<T, double>);
   auto *const means = scratch_part<double>(call, scratch.means), *const rstds = scratch_part<double>(call, scratch.rstds);
   auto* const maps = scratch_part<InstanceMap<T>>(call, scratch.maps);
   find_cuda_statistics(call, geometry, /*eps=*/0, means, rstds);
@@ -104,9 +94,7 @@ void run(const KernelContext& call) {
 }
 
 std::size_t scratch_bytes(const InferContext& call) {
-  const Planes planes(call.shape(0));
-  const std::size_t norm_bytes = cuda_norm_scratch(geometry_of(call.shape(0)), call.input_layout(0));
-  return (call.inputs[0].dtype == DType::f64 ? Scratch(planes, norm_bytes, double()) : Scratch(planes, norm_bytes, float())).all.bytes();
+  return scratch_of(geometry_of(call.shape(0)), call.input_layout(0), call.inputs[0].dtype == DType::f64).all.bytes();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "frit/ops/cuda/dispatch.cuh"
 #include "frit/ops/cuda/planes.cuh"
+#include "frit/ops/operator/scratch_parts.h"
 
 namespace frit::ops {
 
@@ -50,6 +51,20 @@ struct DeviceMoments {
     variance = variance < 0 ? 0 : variance;
   }
 };
+
+/// The scratch memory of a chain whose statistics a norm finds, in bytes: the norm's own, the statistics and a map for each plane.
+struct StatisticsScratch {
+  ScratchParts all;
+  std::size_t means, rstds, maps;
+
+  StatisticsScratch(std::size_t norm_bytes, std::int64_t slices, std::int64_t planes, std::size_t map_bytes) {
+    all.add(1, norm_bytes);
+    means = all.add(slices, sizeof(double));
+    rstds = all.add(slices, sizeof(double));
+    maps = all.add(planes, map_bytes);
+  }
+};
+
 inline double share_of_each(std::int64_t count) { return count == 0 ? 0 : 1 / static_cast<double>(count); }
 
 }  // namespace frit::ops
