@@ -46,12 +46,8 @@ struct ScaledGroupChannel {
   double mean, slope, shift;
   T scale;
 
-  FRIT_HOST_DEVICE ScaledGroupChannel(double mean_, double rstd, T weight, T bias, T scale_)
+  ScaledGroupChannel(double mean_, double rstd, T weight, T bias, T scale_)
       : mean(mean_), slope(rstd * static_cast<double>(weight)), shift(static_cast<double>(bias)), scale(scale_) {}
-
-  FRIT_HOST_DEVICE double centered(T x) const { return static_cast<double>(x) - mean; }
-  FRIT_HOST_DEVICE T normalized(T x) const { return static_cast<T>(centered(x) * slope + shift); }
-  FRIT_HOST_DEVICE T operator()(T x) const { return normalized(x) * scale; }
 };
 
 /// The sizes of a call. Image axis 0 of `pool` is unused.

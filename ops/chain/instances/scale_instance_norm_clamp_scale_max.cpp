@@ -32,12 +32,6 @@ template <class T>
 struct InstanceMap {
   T reference, slope, shift, post_scale;
 
-  /// `input_mean` is that of the input, `statistics` are of input * scale.
-  InstanceMap(double input_mean, const SliceStatistics& statistics, T scale, T post)
-      : reference(static_cast<T>(input_mean)), slope(static_cast<T>(static_cast<double>(scale) * statistics.rstd)), post_scale(post) {
-    shift = static_cast<T>((static_cast<double>(reference) * static_cast<double>(scale) - statistics.mean) * statistics.rstd);
-  }
-  InstanceMap(T mean, T by, T add, T post) : reference(mean), slope(by), shift(add), post_scale(post) {}
   T operator()(T x, const Clamp<T>& clamp) const { return clamp((x - reference) * slope + shift) * post_scale; }
 };
 
@@ -50,8 +44,12 @@ struct InstanceMaps {
   InstanceMaps(T* first, std::int64_t channels)
       : reference(first), slope(first + channels), shift(first + 2 * channels), post_scale(first + 3 * channels) {}
   InstanceMap<T> operator[](std::int64_t c) const { return {reference[c], slope[c], shift[c], post_scale[c]}; }
-  void set(std::int64_t c, const InstanceMap<T>& map) const {
-    reference[c] = map.reference, slope[c] = map.slope, shift[c] = map.shift, post_scale[c] = map.post_scale;
+  /// `input_mean` is that of the input, `statistics` are of input * scale.
+  void set(std::int64_t c, double input_mean, const SliceStatistics& statistics, T scale, T post) const {
+    reference[c] = static_cast<T>(input_mean);
+    slope[c] = static_cast<T>(static_cast<double>(scale) * statistics.rstd);
+    shift[c] = static_cast<T>((static_cast<double>(reference[c]) * static_cast<double>(scale) - statistics.mean) * statistics.rstd);
+    post_scale[c] = post;
   }
   /// Whether no finite number becomes NaN; where some are not finite, neither is the reference.
   bool keeps_finite(std::int64_t c) const {
@@ -94,7 +92,7 @@ struct Forward {
       const SliceStatistics statistics = statistics_of({moments.count, moments.mean * factor, moments.variance * factor * factor}, eps);
       means[sample * planes.channels + c] = statistics.mean;
       rstds[sample * planes.channels + c] = statistics.rstd;
-      maps_of(sample).set(c, {moments.mean, statistics, scale[c], post_scale[c]});
+      maps_of(sample).set(c, moments.mean, statistics, scale[c], post_scale[c]);
     }
   }
 

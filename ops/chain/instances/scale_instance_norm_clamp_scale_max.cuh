@@ -6,9 +6,8 @@
 
 namespace frit::ops {
 
-/// ScaledInstance for the device: the norm of input * scale in one channel of one sample as (x - reference) * slope + shift, and the factor
-/// after it. The reference is the mean of the input, rounded: the difference keeps the digits of data far from zero, and is 0 where all
-/// elements are equal.
+/// The norm of input * scale in one channel of one sample as (x - reference) * slope + shift, and the factor after it. The reference is the
+/// mean of the input, rounded: the difference keeps the digits of data far from zero, and is 0 where all elements are equal.
 template <class T>
 struct InstanceMap {
   T reference, slope, shift, post_scale;

@@ -28,17 +28,6 @@ struct ScaleInstanceNormClampScaleMaxAttributes {
   ClampAttributes clamp() const { return {min, max}; }
 };
 
-/// One channel of one sample. The first product is not rounded to T, which would cost data far from zero their digits.
-template <class T>
-struct ScaledInstance {
-  T scale, post_scale;
-  double mean, rstd;
-
-  FRIT_HOST_DEVICE double scaled(T x) const { return static_cast<double>(x) * static_cast<double>(scale); }
-  FRIT_HOST_DEVICE double centered(T x) const { return scaled(x) - mean; }
-  FRIT_HOST_DEVICE T normalized(T x) const { return static_cast<T>(centered(x) * rstd); }
-};
-
 /// The forward operator's results, given the number of `input`, after which the two scales come. Refuses what does not fit.
 std::vector<TensorType> scale_instance_norm_clamp_scale_max_types(const InferContext& call, std::size_t input);
 

@@ -21,16 +21,19 @@ struct InstanceSums {
   double scale = 0, post_scale = 0, input_gradient = 0;
 };
 
-/// What a channel of a sample is computed with.
+/// What a channel of a sample is computed with. The product with the scale is not rounded to T, which would cost data far from zero their
+/// digits.
 template <class T>
 struct Channel {
-  ScaledInstance<T> instance;
+  T scale, post_scale;
+  double mean, rstd;
   double slope, offset;  ///< as in NormInputGradient
 
+  double centered(T x) const { return static_cast<double>(x) * static_cast<double>(scale) - mean; }
   /// The input's gradient at x, given that which enters the norm.
   T input_gradient(T entering, T x) const {
-    const double of_norm = static_cast<double>(entering) * instance.rstd + instance.centered(x) * slope + offset;
-    return static_cast<T>(of_norm * static_cast<double>(instance.scale));
+    const double of_norm = static_cast<double>(entering) * rstd + centered(x) * slope + offset;
+    return static_cast<T>(of_norm * static_cast<double>(scale));
   }
 };
 
@@ -72,7 +75,7 @@ struct Backward {
     const T *const g = gradient + begin, *const x = argmax_input + begin;
     T* const entered = entering + begin;
     for (std::size_t i = 0; i < count; ++i) {
-      const ScaledInstance<T>& channel = of_sample[w[i]].instance;
+      const Channel<T>& channel = of_sample[w[i]];
       centered[i] = channel.centered(x[i]);
       normalized[i] = static_cast<T>(centered[i] * channel.rstd);
       entered[i] = g[i] * channel.post_scale;
@@ -111,15 +114,15 @@ struct Backward {
   /// Elsewhere than at the maxima the gradient is 0, which matters where it meets an infinity or NaN.
   void finalize(std::int64_t sample, std::int64_t c) const {
     Channel<T>& channel = channels[sample * planes.channels + c];
-    const double zero = 0 * static_cast<double>(channel.instance.post_scale);
-    InstanceSums total{.norm = {zero, zero}, .post_scale = 0 * channel.instance.rstd};
+    const double zero = 0 * static_cast<double>(channel.post_scale);
+    InstanceSums total{.norm = {zero, zero}, .post_scale = 0 * channel.rstd};
     for (std::int64_t block = 0; block < blocks.count; ++block) {
       const InstanceSums& more = block_sums[(sample * blocks.count + block) * planes.channels + c];
       total.norm += more.norm;
       total.post_scale += more.post_scale;
     }
     total.scale = scale_gradient(sample, c, total.norm.product);
-    const NormInputGradient rule({channel.instance.mean, channel.instance.rstd}, total.norm, planes.pixels);
+    const NormInputGradient rule({channel.mean, channel.rstd}, total.norm, planes.pixels);
     channel.slope = rule.slope;
     channel.offset = rule.offset;
     // The sum over the input's gradient: the norm makes it 0 if all is finite, and else it is NaN.
@@ -143,10 +146,10 @@ struct Backward {
     std::array<T, most_values> maxima;
     for (std::int64_t i = 0; i < count; ++i) maxima[static_cast<std::size_t>(i)] = x[place(i)];
     ChannelLanes::for_each(planes.channels, [&](const ChannelLanes& lanes) {
-      const auto factor = lanes.of([&](std::int64_t c) { return of_sample[c].instance.scale; });
-      const auto mean = lanes.of([&](std::int64_t c) { return of_sample[c].instance.mean; });
+      const auto factor = lanes.of([&](std::int64_t c) { return of_sample[c].scale; });
+      const auto mean = lanes.of([&](std::int64_t c) { return of_sample[c].mean; });
       const auto slope = lanes.of([&](std::int64_t c) { return of_sample[c].slope; });
-      const auto offset = lanes.of([&](std::int64_t c) { return 0 * of_sample[c].instance.rstd + of_sample[c].offset; });
+      const auto offset = lanes.of([&](std::int64_t c) { return 0 * of_sample[c].rstd + of_sample[c].offset; });
       lanes.for_each_step(lanes.first, count, [&](std::int64_t first, std::int64_t width) {
         FRIT_INDEPENDENT_ITERATIONS
         for (std::int64_t j = 0; j < width; ++j) {
@@ -163,7 +166,7 @@ struct Backward {
   void run_sample(std::int64_t sample) const {
     for (std::int64_t c = 0; c < planes.channels; ++c) {
       const std::int64_t slice = sample * planes.channels + c;
-      channels[slice] = {{scale[c], post_scale[c], means[slice], rstds[slice]}, 0, 0};
+      channels[slice] = {scale[c], post_scale[c], means[slice], rstds[slice], 0, 0};
     }
     parallel_for(blocks.count, 1, [&](std::int64_t block, std::int64_t) { sum_block(sample, block); });
     parallel_for(planes.channels, 64, [&](std::int64_t begin, std::int64_t end) {
