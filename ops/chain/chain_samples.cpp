@@ -35,7 +35,7 @@ std::vector<Sample> convolutions(int image_rank) {
             convolution({Shape{0, 2, 3, 3, 3}, Shape{3, 2, 3, 3, 3}, Shape{3}, Shape{3, 1, 1, 1}}, {}, "y0 = multiply(x0, x1); return y0"),
             convolution({Shape{0, 2, 3, 3, 3}, Shape{3, 2, 3, 3, 3}, Shape{3}}, {}, relu_text)};
   }
-  return {
+  std::vector<Sample> result = {
       convolution({Shape{2, 3, 5, 7}, Shape{4, 3, 3, 2}, Shape{4}}, {}, relu_text),
       convolution({Shape{2, 3, 5, 7}, Shape{4, 3, 3, 3}, Shape{4}, Shape{2, 4, 5, 7}}, {.padding = {1}}, residual_text),
       convolution({Shape{2, 4, 6, 5}, Shape{6, 2, 2, 3}, Shape{2, 6, 4, 4}}, {.stride = {2}, .padding = {1, 2}, .groups = 2},
@@ -45,18 +45,9 @@ std::vector<Sample> convolutions(int image_rank) {
                   "y0 = clamp(x0) {\"min\":0.0,\"max\":6.0}; return y0"),
       convolution({Shape{3, 8, 2, 5}, Shape{8, 8, 1, 1}, Shape{8}, Shape{3, 8, 2, 5}}, {}, "y0 = add(x1, x0); return y0"),
       convolution({Shape{1, 8, 40, 41}, Shape{24, 8, 3, 3}, Shape{24}, Shape{1, 24, 40, 41}}, {.padding = {1}}, residual_text),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = clamp(x0) {\"min\":0.0,\"max\":6.0}; return y0"),
       convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}}, {}, "y0 = clamp(x0) {\"min\":-0.5,\"max\":null}; return y0"),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = leaky_relu(x0) {\"negative_slope\":0.1}; return y0"),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = elu(x0) {\"alpha\":1.5}; return y0"),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = gelu(x0) {\"approximate\":\"none\"}; return y0"),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = gelu(x0) {\"approximate\":\"tanh\"}; return y0"),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = sigmoid(x0); return y0"),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = tanh(x0); return y0"),
       convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}, Shape{2, 8, 6, 6}}, {.padding = {1}},
                   "y0 = silu(x0); y1 = add(x1, y0); return y1"),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = mish(x0); y1 = mish(y0); return y1"),
-      convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, "y0 = hard_swish(x0); y1 = relu(y0); return y1"),
       convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}, Shape{8, 1, 1}}, {},
                   "y0 = hard_sigmoid(x0); y1 = subtract(x1, y0); y2 = hard_swish(y1); return y2"),
       convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}, Shape{}, Shape{1, 8, 1, 1}, Shape{1}}, {},
@@ -76,6 +67,14 @@ std::vector<Sample> convolutions(int image_rank) {
       convolution({Shape{2, 3, 5, 7}, Shape{4, 3, 3, 2}, {Shape{}, Fill::zeros}}, {},
                   "y0 = greater(x0, x1); y1 = negate(x0); y2 = where(y0, x0, y1); return y2"),
       convolution({Shape{0, 2, 4, 4}, Shape{3, 2, 3, 3}, Shape{3}}, {}, relu_text)};
+  for (const char* const activation :
+       {"y0 = clamp(x0) {\"min\":0.0,\"max\":6.0}; return y0", "y0 = leaky_relu(x0) {\"negative_slope\":0.1}; return y0",
+        "y0 = elu(x0) {\"alpha\":1.5}; return y0", "y0 = gelu(x0) {\"approximate\":\"none\"}; return y0",
+        "y0 = gelu(x0) {\"approximate\":\"tanh\"}; return y0", "y0 = sigmoid(x0); return y0", "y0 = tanh(x0); return y0",
+        "y0 = mish(x0); y1 = mish(y0); return y1", "y0 = hard_swish(x0); y1 = relu(y0); return y1"}) {
+    result.push_back(convolution({Shape{2, 8, 6, 6}, Shape{8, 8, 3, 3}, Shape{8}}, {}, activation));
+  }
+  return result;
 }
 
 /// Whose results have the stride's remainders, phase by phase.
@@ -126,17 +125,10 @@ void add_images(std::vector<Sample>& result) {
     const std::int64_t n = image[0], c = image[1];
     Dims channels = Dims::filled(image.rank() - 1, 1), both = Dims::filled(image.rank(), 1);
     channels[0] = c, both[0] = n, both[1] = c;
+    const Shape of_channels(channels);
+    const SampleInput zero{Shape{}, Fill::zeros};
     add(rectified, "batch_norm_backward", BatchNormAttributes{},
-        {image,
-         image,
-         Shape(channels),
-         Shape(channels),
-         Shape(channels),
-         {Shape{}, Fill::zeros},
-         image,
-         statistics(c),
-         statistics(c),
-         Shape{c}});
+        {image, image, of_channels, of_channels, of_channels, zero, image, statistics(c), statistics(c), Shape{c}});
     add(scaled, "batch_norm_backward", BatchNormAttributes{}, {image, Shape(both), image, image, statistics(c), statistics(c), Shape{c}});
     add(swished, "group_norm_backward", GroupNormAttributes{.num_groups = 2},
         {image, image, image, statistics(2 * n), statistics(2 * n), Shape{c}});
