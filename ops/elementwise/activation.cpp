@@ -88,7 +88,9 @@ Values leaky_relu_gradient(const GradientContext& c) {
 
 // Functions as programs and files spell them that do not have them.
 
-DecomposeRule spelled(Value (*function)(Value)) {
+using Function = Value (*)(Value);
+
+DecomposeRule spelled(Function function) {
   return [function](Emitter&, std::span<const Value> inputs, const Attributes&) -> Values { return {function(inputs[0])}; };
 }
 
@@ -97,12 +99,6 @@ template <class A = NoAttributes>
 std::optional<Attributes> with_defaults(std::span<const Attributes>, std::span<const TensorType>) {
   return A{};
 }
-
-Value spelled_silu(Value x) { return x * sigmoid(x); }
-Value spelled_mish(Value x) { return x * tanh(softplus(x)); }
-Value spelled_hard_swish(Value x) { return x * hard_sigmoid(x); }
-
-using Function = Value (*)(Value);
 
 /// What gelu multiplies by: twice the normal distribution function, or its approximation.
 Value gate_with_erf(Value x) { return erf(x / std::numbers::sqrt2) + 1.0; }
@@ -190,13 +186,13 @@ FRIT_OPERATORS(activation) {
       {.name = "tanh", .summary = "the hyperbolic tangent of x", .activation = always({.kind = Activation::tanh}), .samples = smooth()});
   add_pointwise<Silu>(registry, {.name = "silu",
                                  .summary = "x / (1 + exp(-x))",
-                                 .decompose = spelled(spelled_silu),
+                                 .decompose = spelled([](Value x) { return x * sigmoid(x); }),
                                  .fuse = with_defaults<>,
                                  .activation = always({.kind = Activation::silu}),
                                  .samples = smooth()});
   add_pointwise<Mish>(registry, {.name = "mish",
                                  .summary = "x * tanh(log(1 + exp(x)))",
-                                 .decompose = spelled(spelled_mish),
+                                 .decompose = spelled([](Value x) { return x * tanh(softplus(x)); }),
                                  .fuse = with_defaults<>,
                                  .activation = always({.kind = Activation::mish}),
                                  .samples = smooth()});
@@ -210,7 +206,7 @@ FRIT_OPERATORS(activation) {
                                         .samples = kinked()});
   add_pointwise<HardSwish>(registry, {.name = "hard_swish",
                                       .summary = "x * min(max(x + 3, 0), 6) / 6",
-                                      .decompose = spelled(spelled_hard_swish),
+                                      .decompose = spelled([](Value x) { return x * hard_sigmoid(x); }),
                                       .fuse = with_defaults<>,
                                       .activation = always({.kind = Activation::hard_swish}),
                                       .samples = kinked()});

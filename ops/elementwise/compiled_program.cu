@@ -104,26 +104,20 @@ class Source {
   }
 
   void launch(const void* kernel, cudaStream_t stream) const {
-    if (tiling_) {
-      program::Matrices matrices = tiling_->matrices;
-      void* arguments[] = {matrices.operands.data(), &matrices.grid};
-      FRIT_CUDA_CALL(cudaLaunchKernel(kernel, dim3(tiling_->blocks()), dim3(cuda::tile_threads), arguments, 0, stream));
-      return;
-    }
+    const auto start = [&](std::int64_t blocks, int threads, const void* operands, const void* sizes) {
+      void* arguments[] = {const_cast<void*>(operands), const_cast<void*>(sizes)};
+      FRIT_CUDA_CALL(
+          cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), arguments, 0, stream));
+    };
+    if (tiling_) return start(tiling_->blocks(), cuda::tile_threads, tiling_->matrices.operands.data(), &tiling_->matrices.grid);
     if (stripping_) {
-      program::Strips strips = stripping_->strips(cuda::properties(like().device().index).multiprocessors);
-      void* arguments[] = {const_cast<program::Operand*>(stripping_->matrices.operands.data()), &strips};
-      const dim3 blocks(static_cast<unsigned>(strips.blocks(width_)));
-      FRIT_CUDA_CALL(cudaLaunchKernel(kernel, blocks, dim3(program::threads), arguments, 0, stream));
-      return;
+      const program::Strips strips = stripping_->strips(cuda::properties(like().device().index).multiprocessors);
+      return start(strips.blocks(width_), program::threads, stripping_->matrices.operands.data(), &strips);
     }
     std::vector<program::Operand> operands;
     for (const Place& place : places_) operands.push_back(place.operand);
-    std::int64_t count = like().elements();
-    void* arguments[] = {operands.data(), &count};
-    const std::int64_t vectors = (count + width_ - 1) / width_;
-    const auto blocks = static_cast<unsigned>((vectors + program::threads - 1) / program::threads);
-    FRIT_CUDA_CALL(cudaLaunchKernel(kernel, dim3(blocks), dim3(program::threads), arguments, 0, stream));
+    const std::int64_t count = like().elements(), vectors = (count + width_ - 1) / width_;
+    start((vectors + program::threads - 1) / program::threads, program::threads, operands.data(), &count);
   }
 
  private:
