@@ -3,22 +3,13 @@
 
 #include <algorithm>
 
-#include "frit/ops/chain/chain_in_parts.h"
-#include "frit/ops/chain/chain_types.h"
+#include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/operator/unplaced_call.h"
 
 namespace frit::ops {
 namespace {
-
-void visit_program(FieldVisitor& v, const char* name, ElementwiseProgram& program) {
-  ElementwiseAttributes attributes{std::move(program)};
-  const std::string before = attributes.program.text();
-  std::string text = before;
-  v.field(name, text);
-  program = text == before ? std::move(attributes.program) : ElementwiseProgram::parse(text);
-}
 
 std::vector<TensorType> infer(const InferContext& context) {
   ChainTypes types;
@@ -93,15 +84,12 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
 }  // namespace
 
 void ChainAttributes::fields(FieldVisitor& v) {
-  visit_program(v, "before", call.before);
+  visit_text(v, "before", call.before);
   std::int64_t input = call.input;
   v.field("input", input);
   call.input = static_cast<int>(input);
-  const std::string before = call.centre.text();
-  std::string centre = before;
-  v.field("centre", centre);
-  if (centre != before) call.centre = OperatorCall::parse(centre);
-  visit_program(v, "after", call.after);
+  visit_text(v, "centre", call.centre);
+  visit_text(v, "after", call.after);
 }
 
 ChainCall::ChainCall(const KernelContext& context)

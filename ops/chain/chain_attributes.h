@@ -1,6 +1,5 @@
 #pragma once
 
-#include "frit/ops/operator/operator.h"
 #include "frit/ops/operator/staged_call.h"
 
 namespace frit::ops {
@@ -26,6 +25,19 @@ struct ChainCall {
  private:
   TensorType given_;
 };
+
+/// The types of a chain's parts.
+struct ChainTypes {
+  std::vector<TensorType> centre_inputs, outputs;
+  TensorType given = {}, result = {};  ///< by the program before; output 0 of the centre
+
+  /// Says what is wrong, or returns nothing.
+  std::string infer(const StagedCall& call, std::span<const TensorType> inputs);
+};
+
+/// A chain without a kernel that computes it at once: its calls one after the other, and what lies between them in scratch memory.
+std::size_t scratch_in_parts(const InferContext& call, Device device);
+void run_in_parts(const ChainCall& chain, const KernelContext& context);
 
 /// On the device that the function names, with the centre's kernel of that kind where it takes the programs, else in its parts.
 Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre);

@@ -1,8 +1,6 @@
-#include "frit/ops/chain/chain_in_parts.h"
-
 #include <algorithm>
 
-#include "frit/ops/chain/chain_types.h"
+#include "frit/ops/chain/chain_attributes.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/operator/scratch_parts.h"

@@ -1,8 +1,6 @@
-#include "frit/ops/chain/chain_types.h"
-
 #include <algorithm>
 
-#include "frit/ops/operator/operator.h"
+#include "frit/ops/chain/chain_attributes.h"
 
 namespace frit::ops {
 namespace {

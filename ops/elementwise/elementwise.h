@@ -4,15 +4,19 @@
 
 namespace frit::ops {
 
+/// A field of attributes that is a program or a call, as its text.
+template <class Parsed>
+void visit_text(FieldVisitor& v, const char* name, Parsed& value) {
+  const std::string before = value.text();
+  std::string text = before;
+  v.field(name, text);
+  if (text != before) value = Parsed::parse(text);
+}
+
 struct ElementwiseAttributes {
   ElementwiseProgram program;
 
-  void fields(FieldVisitor& v) {
-    const std::string before = program.text();
-    std::string text = before;
-    v.field("program", text);
-    if (text != before) program = ElementwiseProgram::parse(text);
-  }
+  void fields(FieldVisitor& v) { visit_text(v, "program", program); }
 };
 
 /// The kernel of an operator with `inputs` inputs that computes each element of its output from those at its place.
