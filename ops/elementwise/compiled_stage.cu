@@ -29,20 +29,23 @@ class StageText {
     wide_ = std::any_of(operands.begin(), operands.end(), is_wide) || options.result == DType::f64;
   }
 
-  std::string text() {
+  /// `before`: tensors that stand before the operands.
+  CompiledStage stage(std::span<const Tensor> before) {
     write_head(program_.inputs);
+    int kept_vectors = 0;
+    bool reads_beside = false;
     for (int k = first_; k < program_.inputs; ++k) {
-      if (is_beside(k)) reads_beside_ = true;
-      if (is_kept(k) && is_vector(k)) ++kept_vectors_;
+      reads_beside = reads_beside || is_beside(k);
+      if (is_kept(k) && is_vector(k)) ++kept_vectors;
     }
-    if (reads_beside_) line("  static constexpr bool reads_beside = true;");
+    if (reads_beside) line("  static constexpr bool reads_beside = true;");
     write_operands();
     options_.result ? write_store() : write_values();
     line("};");
-    return std::move(text_);
+    return {std::move(text_), argument(before), kept_vectors};
   }
 
-  std::string text_of_sums(std::span<const Tensor> outputs, const Dims& summed) {
+  CompiledStage stage_of_sums(std::span<const Tensor> outputs, const Dims& summed) {
     write_head(program_.inputs + static_cast<int>(outputs.size()));
     line("  static constexpr int sums = ", summed.rank(), ";");
     write_operands();
@@ -59,11 +62,10 @@ class StageText {
     }
     line("  }");
     line("};");
-    return std::move(text_);
+    return {std::move(text_), argument({}, outputs)};
   }
 
-  int kept_vectors() const { return kept_vectors_; }
-
+ private:
   /// `before` and `after`: tensors that stand there among the operands.
   std::vector<std::uint64_t> argument(std::span<const Tensor> before, std::span<const Tensor> after = {}) const {
     std::vector<std::uint64_t> words;
@@ -74,7 +76,6 @@ class StageText {
     return words;
   }
 
- private:
   template <class... Parts>
   void line(const Parts&... parts) {
     text_ += concat(parts..., '\n');
@@ -185,8 +186,7 @@ class StageText {
   const Shape& image_;
   const StageOptions& options_;
   int first_;
-  bool wide_ = false, reads_beside_ = false;
-  int kept_vectors_ = 0;
+  bool wide_ = false;
   std::string text_;
 };
 
@@ -200,24 +200,17 @@ CompiledStage stored(const Tensor& tensor, const char* type, const std::string& 
 
 CompiledStage compiled_source(const ElementwiseProgram& program, std::span<const Tensor> operands, const Shape& image,
                               const StageOptions& options) {
-  StageText text(program, operands, image, options, 0);
-  CompiledStage stage{text.text(), text.argument({})};
-  stage.kept_vectors = text.kept_vectors();
-  return stage;
+  return StageText(program, operands, image, options, 0).stage({});
 }
 
 CompiledStage compiled_sink(const ElementwiseProgram& program, std::span<const Tensor> operands, const Tensor& output, const Shape& image,
                             const StageOptions& options) {
-  StageText text(program, operands, image, options, 1);
-  CompiledStage stage{text.text(), text.argument({&output, 1})};
-  stage.kept_vectors = text.kept_vectors();
-  return stage;
+  return StageText(program, operands, image, options, 1).stage({&output, 1});
 }
 
 CompiledStage compiled_sums(const ElementwiseProgram& program, std::span<const Tensor> operands, std::span<const Tensor> outputs,
                             const Dims& summed, const Shape& image, const StageOptions& options) {
-  StageText text(program, operands, image, options, 0);
-  return {text.text_of_sums(outputs, summed), text.argument({}, outputs)};
+  return StageText(program, operands, image, options, 0).stage_of_sums(outputs, summed);
 }
 
 CompiledStage stored_source(const Tensor& input, const std::string& name) { return stored(input, "Stored", name, input.dtype()); }
