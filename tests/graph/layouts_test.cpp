@@ -204,6 +204,19 @@ TEST_F(Layouts, ImagesOfOnePixelHaveOneLayout) {
   EXPECT_EQ(plan(graph), Lines({"convolution"}));
 }
 
+/// In parts, as it runs then, it takes no longer than a conversion.
+TEST_F(Layouts, AProgramWithSumsConvertsNothingBetweenContiguousImages) {
+  const ops::Operator& sums = ops::registry().find("elementwise_sums");
+  const ops::Sample sample = sums.samples().front();
+  Values inputs;
+  for (const ops::SampleInput& input : sample.inputs) {
+    const Value value = graph.input(concat("x", inputs.size()), input.shape);
+    inputs.push_back(input.shape.rank() < 4 ? value : emit("contiguous", {value}));
+  }
+  graph.output("y", emit("contiguous", {graph.emit(sums, inputs, sample.attributes).at(0)}));
+  EXPECT_EQ(plan(graph, Device::cpu()), Lines({"contiguous", "contiguous", "elementwise_sums", "contiguous"}));
+}
+
 TEST_F(Layouts, APermutationOfChannelsMovesNothingElse) {
   const Value y = emit("convolution", {graph.input("image", {2, 6, 8, 8})});
   const Value shuffled = reshape(transpose(reshape(y, Shape{2, 2, 3, 8, 8}), 1, 2), y.shape());
