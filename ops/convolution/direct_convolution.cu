@@ -3,8 +3,8 @@
 
 #include "frit/core/cuda/launch.cuh"
 #include "frit/core/cuda/reduce.cuh"
-#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/geometry.h"
+#include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/elementwise/pointwise.cuh"
 
 namespace frit::ops {

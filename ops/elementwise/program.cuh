@@ -221,8 +221,7 @@ __device__ T call(std::type_identity<Out(A, B, C)>, const Functor& functor, T a,
 /// One elementwise operator on vectors; it does not look at operands that it does not have.
 template <class T, int width, template <class> class Signature, template <class> class Functor, class A, bool integers>
 __device__ cuda::Vector<T, width> apply(std::type_identity<Elementwise<Signature, Functor, A, integers>>, const void* state,
-                                        const cuda::Vector<T, width>& a, const cuda::Vector<T, width>& b,
-                                        const cuda::Vector<T, width>& c) {
+                                        const cuda::Vector<T, width>& a, const cuda::Vector<T, width>& b, const cuda::Vector<T, width>& c) {
   const auto functor = *static_cast<const Functor<T>*>(state);
   cuda::Vector<T, width> result;
 #pragma unroll

@@ -71,7 +71,8 @@ Values call_of_channels(Emitter&, std::span<const Value> inputs, const Attribute
   to_last.push_back(1);
   Value parameters[2];
   for (std::size_t i = 1; i < inputs.size(); ++i) parameters[i - 1] = reshape(inputs[i], {inputs[0].dim(1)});
-  return {permute(layer_norm(permute(inputs[0], to_last), 1, parameters[0], parameters[1], attributes.as<LayerNormAttributes>().eps), back)};
+  return {
+      permute(layer_norm(permute(inputs[0], to_last), 1, parameters[0], parameters[1], attributes.as<LayerNormAttributes>().eps), back)};
 }
 
 void require_for_each_channel(std::span<const Value> parameters, const Shape& image) {

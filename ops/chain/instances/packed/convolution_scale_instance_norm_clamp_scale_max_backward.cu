@@ -169,7 +169,7 @@ void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather
 }
 
 template <int loads>
-constexpr int columns_of = TapVectors<loads>::most * StagedTaps::width;  ///< of a row of a block's sums
+constexpr int columns_of = TapVectors<loads>::most* StagedTaps::width;  ///< of a row of a block's sums
 
 template <int loads>
 Scratch scratch_for(const OutputTiles<loads>& tiles, const Planes& planes, int device) {

@@ -21,9 +21,9 @@ struct ClusterPatches : PlanarTaps {
   static constexpr int at_once = cuda::warp_size / lanes;              ///< patches of a warp
   using Totals = ClusterTotals<ShiftedSums, 16 * cuda::warp_size>;     ///< of warps whose number is a power of 2
 
-  int row_parts, blocks;                         ///< of a cluster
-  int size[3];                                   ///< positions of a box along each axis
-  cuda::Divisor column_patches, row_patches;     ///< of a box: along rows, and across them
+  int row_parts, blocks;                      ///< of a cluster
+  int size[3];                                ///< positions of a box along each axis
+  cuda::Divisor column_patches, row_patches;  ///< of a box: along rows, and across them
   int patch_count;
 
   /// Nothing if there is no room, or no clusters.
