@@ -20,7 +20,7 @@ struct GemmShape {
 /// How gemm takes a b that comes packed, as products read it: only one that is the same for a whole batch can.
 struct PackedOperand {
   std::int64_t elements = 0;  ///< 0: it cannot
-  bool needed = false;        ///< else it packs part by part what comes unpacked: each part is read once
+  bool needed = false;        ///< else it packs part by part what comes unpacked: few blocks of rows read each part
 };
 PackedOperand packed_operand(const GemmShape& shape, std::size_t element_size);
 template <class T>
