@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frit/core/cuda/launch.cuh"
+#include "frit/core/cuda/reduce.cuh"
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/cluster_barrier.cuh"
 #include "frit/ops/cuda/computed.cuh"
@@ -57,6 +58,14 @@ struct ColumnSplit {
   void share_rows(int blocks) {
     chunks = cluster = blocks;
     chunk_rows = ceil_divide(rows, chunks);
+  }
+
+  /// Of the totals that blocks write (write_block_total): the chunks of one column.
+  ColumnSplit of_blocks() const {
+    ColumnSplit result = *this;
+    result.chunks = blocks();
+    result.matrices = result.columns = 1;
+    return result;
   }
 
   unsigned blocks() const { return static_cast<unsigned>(column_blocks * matrices * chunks); }
@@ -246,6 +255,17 @@ __device__ void write_column_sums(typename Terms::Total* partial /* (chunks, mat
     if (partial == nullptr) return terms.finish(place, sum.total);
   }
   partial[place] = sum.total;
+}
+/// Likewise a total a block, of all its columns, or, where there is one block, terms.finish(0, total).
+template <class Terms>
+__device__ void write_block_total(typename Terms::Total* partial /* (blocks) */, const Terms& terms, const ColumnSplit& split) {
+  using Total = typename Terms::Total;
+  __shared__ Total of_warps[cuda::warp_size];
+  const ColumnTotal<Terms> sum(terms, ColumnIterator(split), split);
+  const Total total = cuda::block_reduce(sum.valid ? sum.total : Total{}, of_warps);
+  if (threadIdx.x != 0) return;
+  if (partial == nullptr) return terms.finish(0, total);
+  partial[blockIdx.x] = total;
 }
 template <class Terms>
 __global__ void __launch_bounds__(ColumnSplit::threads, 3) sum_columns(typename Terms::Total* partial, Terms terms, ColumnSplit split) {

@@ -122,20 +122,18 @@ Value value(SquaredError, Value p, Value t) { return square(p - t); }
 Value value(AbsoluteError, Value p, Value t) { return abs(p - t); }
 Value value(LogisticCrossEntropy, Value, Value) { return {}; }
 
-/// The gradient that comes with the loss need not be written where elementwise operators read it, and neither need what they make of
-/// images be read again for the loss: it is a sum of sums over pixels.
+/// The gradient that comes with the loss need not be written where elementwise operators read it, and neither need what they read be read
+/// again for the loss.
 template <class Loss>
 Values pointwise(std::span<const Value> inputs, std::span<const Value>, const Attributes& attributes) {
   const Value p = inputs[0], t = inputs[1];
   const DType wide = is_half(p.dtype()) ? DType::f32 : p.dtype();
   Values spelled(2);
   if (!is_half(p.dtype())) spelled[1] = by_prediction(Loss{}, p, t) * share_of(attributes, p);
-  if (reduction_of(attributes) == Reduction::none || !is_summed_at_once(p.shape())) return spelled;
+  if (reduction_of(attributes) == Reduction::none || !is_summed_at_once(p.type().elements())) return spelled;
   const Value values = value(Loss{}, cast(p, wide), cast(t, wide));
   if (!values) return spelled;
-  Dims pixels{0};
-  for (int axis = 2; axis < p.rank(); ++axis) pixels.push_back(axis);
-  spelled[0] = cast(sum(sum(values, pixels), {}) * share_of(attributes, p), t.dtype());
+  spelled[0] = cast(reduction_of(attributes) == Reduction::mean ? mean(values, {}) : sum(values, {}), t.dtype());
   return spelled;
 }
 

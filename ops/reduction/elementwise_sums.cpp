@@ -1,5 +1,5 @@
-// A program of elementwise operators together with sums or means of its results over the pixels of images, or over rows of channels: the
-// gradient of a bias with the one that it is the sum of, a loss with its gradient.
+// A program of elementwise operators together with sums or means of its results over the pixels of images, over rows of channels, or over
+// everything: the gradient of a bias with the one that it is the sum of, a loss with its gradient.
 
 #include "frit/ops/reduction/elementwise_sums.h"
 
@@ -51,10 +51,10 @@ auto join_reduced(bool rows) {
   return [rows](const ReducedProgram& call, std::span<const TensorType> inputs) -> std::optional<Attributes> {
     if (call.program.outputs.size() > most_program_outputs || !elementwise().join(call.program, inputs)) return std::nullopt;
     const std::vector<TensorType> outputs = program_outputs(call, inputs);
-    const auto images = SummedImages::of(outputs[0].shape, call.reduction);
+    const auto images = SummedImages::of(outputs[0].shape, inputs, call.reduction);
     const auto lies = [&](const TensorType& type) { return images->operand(type.shape).has_value(); };
     const auto is_of_numbers = [&](std::int64_t output) { return is_floating(outputs[static_cast<std::size_t>(output)].dtype); };
-    if (!images || images->are_rows() != rows || !is_summed_at_once(images->image())) return std::nullopt;
+    if (!images || images->are_rows() != rows || !images->are_summed_at_once()) return std::nullopt;
     if (!std::all_of(inputs.begin(), inputs.end(), lies)) return std::nullopt;
     if (!std::all_of(call.reduced.begin(), call.reduced.end(), is_of_numbers)) return std::nullopt;
     return ElementwiseSumsAttributes{call};
@@ -92,7 +92,8 @@ Sample sample(const char* program, std::int64_t stored, const Dims& reduced, con
 
 /// Small ones are computed in their parts, on any device.
 std::vector<Sample> samples_of_images() {
-  const char *const of_all = "sum {\"axes\":[0,2,3],\"keep_dims\":false}", *const of_each = "mean {\"axes\":[2,3],\"keep_dims\":true}";
+  const char *const of_all = "sum {\"axes\":[0,2,3],\"keep_dims\":false}", *const of_each = "mean {\"axes\":[2,3],\"keep_dims\":true}",
+                    *const to_one = "sum {\"axes\":[],\"keep_dims\":false}";
   const Shape small{2, 3, 4, 5}, large{3, 16, 41, 39}, flat{2, 520, 9, 8}, volume{2, 8, 17, 17, 15};
   return {
       sample(masked, 1, {0}, of_all, {small, small, Shape{}}),
@@ -107,6 +108,12 @@ std::vector<Sample> samples_of_images() {
       sample(all, 4, {0, 1, 2, 3}, of_all, {large, large, Shape{3, 1, 1, 1}}),
       sample(all, 0, {2}, "sum {\"axes\":[2,3,4],\"keep_dims\":false}", {volume, volume, volume}),
       sample(masked, 0, {0}, "sum {\"axes\":[0,2,3,4],\"keep_dims\":false}", {volume, volume, Shape{8, 1, 1, 1}}),
+      // To one number: of images with numbers for channels, and of elements in whatever order.
+      sample(squared, 1, {0, 1}, to_one, {small, small, Shape{}}),
+      sample(squared, 1, {1, 0}, to_one, {large, large, Shape{16, 1, 1}}),
+      sample(squared, 1, {1}, "mean {\"axes\":[],\"keep_dims\":true}", {large, large, Shape{}}),
+      sample(all, 2, {1, 3}, to_one, {Shape{3, 5, 73, 72}, Shape{3, 5, 73, 72}, Shape{1, 1, 1}}),
+      sample(masked, 0, {0}, to_one, {Shape{1000, 72}, Shape{1000, 72}, Shape{1}}),
   };
 }
 
@@ -124,7 +131,7 @@ std::vector<Sample> samples_of_rows() {
 
 }  // namespace
 
-std::optional<SummedImages> SummedImages::of(const Shape& shape, const OperatorCall& reduction) {
+std::optional<SummedImages> SummedImages::of(const Shape& shape, std::span<const TensorType> operands, const OperatorCall& reduction) {
   if (reduction.op->name != "sum" && reduction.op->name != "mean") return std::nullopt;
   const Dims axes = normalize_axes(reduction.attributes.as<ReductionAttributes>().axes, shape.rank(), "elementwise_sums");
   Dims all_rows, pixels, all_pixels{0};
@@ -134,15 +141,25 @@ std::optional<SummedImages> SummedImages::of(const Shape& shape, const OperatorC
   images.shape_ = images.image_ = shape;
   images.are_rows_ = shape.rank() >= 2 && axes == all_rows;
   images.of_each_sample_ = axes == pixels;
-  const bool are_images = shape.rank() >= 4 && (axes == pixels || axes == all_pixels);
-  if (element_count(shape) == 0 || (!images.are_rows_ && !are_images)) return std::nullopt;
+  images.of_everything_ = axes.rank() == shape.rank() && shape.rank() > 0;
+  images.in_any_order_ = images.of_everything_ && std::all_of(operands.begin(), operands.end(), [&](const TensorType& type) {
+                           return type.shape == shape || element_count(type.shape) == 1;
+                         });
+  const bool are_images = shape.rank() >= 4 && (images.of_everything_ || axes == pixels || axes == all_pixels);
+  if (element_count(shape) == 0 || (!images.are_rows_ && !images.in_any_order_ && !are_images)) return std::nullopt;
   if (images.are_rows_) images.image_ = {element_count(shape) / shape.back(), shape.back(), 1, 1};
+  if (images.in_any_order_) {
+    std::int64_t columns = 64;
+    while (element_count(shape) % columns != 0) columns /= 2;
+    images.image_ = {element_count(shape) / columns, columns, 1, 1};
+  }
   constexpr std::int64_t least_summed = 16;
   const std::int64_t rows = element_count(shape) / images.image_[1], summed = images.of_each_sample_ ? rows / shape[0] : rows;
   return summed >= least_summed && rows <= INT32_MAX ? std::optional(images) : std::nullopt;
 }
 
 std::optional<Shape> SummedImages::operand(const Shape& operand) const {
+  if (in_any_order_) return operand == shape_ ? image_ : Shape{};
   if (!are_rows_) return lies_along(operand, shape_) || lies_along_pixels(operand, shape_) ? std::optional(operand) : std::nullopt;
   if (operand == shape_) return image_;
   if (element_count(operand) == 1) return Shape{};
@@ -236,7 +253,7 @@ FRIT_OPERATORS(elementwise_sums) {
     registry.add<ElementwiseSumsAttributes>(
         {.name = rows ? "elementwise_row_sums" : "elementwise_sums",
          .summary = rows ? "a program of elementwise operators, and sums or means of its results over all rows of channels"
-                         : "a program of elementwise operators, and sums or means of its results over the pixels of images",
+                         : "a program of elementwise operators, and sums or means of its results over the pixels of images, or over all",
          .inputs = {"input"},
          .variadic = true,
          .variadic_outputs = true,

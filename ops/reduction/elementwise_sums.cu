@@ -33,7 +33,7 @@ class SumsAtOnce {
       : context_(context),
         call_(context.as<ElementwiseSumsAttributes>().call),
         types_(program_outputs(call_, types_of(context.inputs))),
-        images_(SummedImages::of(types_[0].shape, call_.reduction)),
+        images_(SummedImages::of(types_[0].shape, types_of(context.inputs), call_.reduction)),
         stored_(types_.size()) {
     for (std::int64_t i = 0; i < call_.stored; ++i) {
       const Tensor& output = context.outputs[static_cast<std::size_t>(i)];
@@ -43,7 +43,7 @@ class SumsAtOnce {
   }
 
   bool is_possible() const {
-    if (!images_ || !is_summed_at_once(image())) return false;
+    if (!images_ || !images_->are_summed_at_once() || (images_->in_any_order() && !lie_alike())) return false;
     const auto is_wide = [](const auto& of) { return of.dtype == DType::f64; };
     const auto lies = [](const Tensor& tensor) { return !tensor.defined() || lies_in_channels(tensor); };
     const std::vector<TensorType> inputs = types_of(context_.inputs);
@@ -62,8 +62,9 @@ class SumsAtOnce {
                   "extern \"C\" __global__ void __launch_bounds__(", ColumnSplit::threads, wide ? "" : concat(", ", resident_blocks),
                   ") elementwise_sums(const __grid_constant__ Program program, const __grid_constant__ SumResults results,"
                   " void* partial, const __grid_constant__ cuda::Divisor sample_rows, const __grid_constant__ ColumnSplit split) {\n"
-                  "  using Terms = ", terms,
-                  ";\n  write_column_sums(static_cast<Terms::Total*>(partial), Terms{program, results, sample_rows}, split);\n}\n");
+                  "  using Terms = ",
+                  terms, ";\n  ", images_->of_everything() ? "write_block_total" : "write_column_sums",
+                  "(static_cast<Terms::Total*>(partial), Terms{program, results, sample_rows}, split);\n}\n");
   }
 
   const void* compile(Device device) const {
@@ -74,15 +75,16 @@ class SumsAtOnce {
 
   void run() const {
     const ColumnSplit split = split_sums(columns(), width(), element_size());
+    const ColumnSplit summed = images_->of_everything() ? split.of_blocks() : split;
     const SumResults results = results_of_call();
-    double* partial = partial_sums(split, context_.scratch);
+    double* partial = partial_sums(summed, context_.scratch);
     FRIT_CHECK(partial == nullptr || context_.scratch.size() >= scratch_bytes());
     cuda::Divisor sample_rows(rows());
     std::vector<std::uint64_t> program = stage().argument;
     void* arguments[] = {program.data(), const_cast<SumResults*>(&results), &partial, &sample_rows, const_cast<ColumnSplit*>(&split)};
     const cuda::LaunchShape shape = split.shape();
     FRIT_CUDA_CALL(cudaLaunchKernel(compile(context_.inputs[0].device()), shape.grid, shape.block, arguments, 0, context_.stream));
-    if (partial != nullptr) finish_sums(partial, results, split, context_.stream, results.count);
+    if (partial != nullptr) finish_sums(partial, results, summed, context_.stream, results.count);
   }
 
  private:
@@ -92,7 +94,18 @@ class SumsAtOnce {
   /// The tensor as it lies along the image.
   Tensor as_image(const Tensor& tensor) const {
     const std::optional<Shape> shape = images_ ? images_->operand(tensor.shape()) : std::nullopt;
-    return !shape || *shape == tensor.shape() ? tensor : tensor.reshape(*shape);
+    if (!shape || *shape == tensor.shape()) return tensor;
+    if (!images_->in_any_order()) return tensor.reshape(*shape);
+    return Tensor::over(tensor.raw(), *shape, tensor.dtype(), tensor.device(), nullptr, Layout::contiguous);
+  }
+  /// Whether all that have more than one element are dense in one layout.
+  bool lie_alike() const {
+    const auto alike = [&](Layout layout) {
+      const auto lies = [&](const Tensor& tensor) { return !tensor.defined() || tensor.elements() == 1 || tensor.is_contiguous(layout); };
+      const auto stored = context_.outputs.first(static_cast<std::size_t>(call_.stored));
+      return std::all_of(context_.inputs.begin(), context_.inputs.end(), lies) && std::all_of(stored.begin(), stored.end(), lies);
+    };
+    return alike(Layout::contiguous) || (context_.inputs[0].shape().rank() >= 4 && alike(Layout::channels_last));
   }
 
   CompiledStage stage() const {
@@ -128,7 +141,9 @@ class SumsAtOnce {
 
   SumResults results_of_call() const {
     SumResults results{{}, {}, call_.reduced.rank(), 1};
-    if (call_.reduction.op->name == "mean") results.divisor = static_cast<double>(columns().rows);
+    if (call_.reduction.op->name == "mean") {
+      results.divisor = static_cast<double>(images_->of_everything() ? element_count(image()) : columns().rows);
+    }
     for (int i = 0; i < results.count; ++i) {
       const Tensor& sum = context_.outputs[static_cast<std::size_t>(call_.stored + i)];
       if (!sum.defined()) continue;

@@ -147,26 +147,28 @@ TEST_F(Nvrtc, CompilesProgramsWithTheirSums) {
   const ops::Operator& op = ops::registry().find("elementwise_sums");
   int compiled = 0;
   for (const ops::Sample& sample : op.samples()) {
+    const Shape& image = sample.inputs[0].shape;
+    const auto layout_of = [&](const Shape& shape) {
+      return shape == image && shape.rank() >= 4 ? Layout::channels_last : Layout::contiguous;
+    };
     for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
       std::vector<Tensor> inputs, outputs;
       std::vector<TensorType> types;
       for (const ops::SampleInput& input : sample.inputs) {
-        const bool is_image = input.shape == sample.inputs[0].shape;
-        inputs.push_back(Tensor::empty(input.shape, dtype, {}, is_image ? Layout::channels_last : Layout::contiguous));
+        inputs.push_back(Tensor::empty(input.shape, dtype, {}, layout_of(input.shape)));
         types.push_back({dtype, input.shape});
       }
       for (const TensorType& type : op.infer_types(types, sample.attributes)) {
-        const bool is_image = type.shape == sample.inputs[0].shape;
-        outputs.push_back(Tensor::empty(type.shape, type.dtype, {}, is_image ? Layout::channels_last : Layout::contiguous));
+        outputs.push_back(Tensor::empty(type.shape, type.dtype, {}, layout_of(type.shape)));
       }
       const std::string source = ops::source_of_sums({op, sample.attributes, inputs, outputs, {}});
-      EXPECT_EQ(source.empty(), !ops::is_summed_at_once(sample.inputs[0].shape));
+      EXPECT_EQ(source.empty(), !ops::is_summed_at_once(element_count(image)));
       if (source.empty()) continue;
       EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
       ++compiled;
     }
   }
-  EXPECT_EQ(compiled, 7 * 3);
+  EXPECT_EQ(compiled, 11 * 3);
 }
 
 /// Small ones, as samples are, run in their parts.
