@@ -78,19 +78,28 @@ class Joiner {
   /// A group together with reductions of one kind, if there are any that the operator takes. These come then as early as the group does.
   bool emit_with_reductions(const Groups::Joined& joined, const ops::Operator& reducing) {
     const std::vector<TensorType> types = graph_.types(joined.inputs);
-    ops::ReducedProgram call;
-    std::vector<int> nodes, read;  // the reductions, and what they read
+    std::vector<std::pair<int, int>> candidates;  // a reduction, and what it reads
     for (const int id : joined.outputs) {
       for (const int reader : groups_.readers_of(id)) {
         const Node& node = groups_.node(reader);
         if (node.kind != NodeKind::operation || node.op->elementwise || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
-        ops::ReducedProgram one{joined.program, static_cast<std::int64_t>(joined.outputs.size()), {0}, {node.op, node.attributes}};
-        const bool fits = nodes.empty() ? reducing.join_reduced(one, types).has_value() : one.reduction.text() == call.reduction.text();
-        if (!fits) continue;
-        if (nodes.empty()) call.reduction = one.reduction;
-        nodes.push_back(reader);
-        read.push_back(id);
+        candidates.emplace_back(reader, id);
       }
+    }
+    // Those that leave most come first: of the others, one may be of what these give.
+    std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
+      return graph_.type(groups_.node(a.first).outputs[0]).elements() > graph_.type(groups_.node(b.first).outputs[0]).elements();
+    });
+    ops::ReducedProgram call;
+    std::vector<int> nodes, read;
+    for (const auto& [reader, id] : candidates) {
+      const Node& node = groups_.node(reader);
+      ops::ReducedProgram one{joined.program, static_cast<std::int64_t>(joined.outputs.size()), {0}, {node.op, node.attributes}};
+      const bool fits = nodes.empty() ? reducing.join_reduced(one, types).has_value() : one.reduction.text() == call.reduction.text();
+      if (!fits) continue;
+      if (nodes.empty()) call.reduction = one.reduction;
+      nodes.push_back(reader);
+      read.push_back(id);
     }
     if (nodes.empty()) return false;
     std::vector<int> outputs = joined.outputs;
@@ -103,8 +112,15 @@ class Joiner {
       call.program.outputs.push_back(joined.program.outputs[static_cast<std::size_t>(place_in(joined.outputs, id))]);
     }
     for (const int id : read) call.reduced.push_back(place_in(outputs, id));
-    const std::optional<ops::Attributes> attributes = reducing.join_reduced(call, types);
+    std::optional<ops::Attributes> attributes = reducing.join_reduced(call, types);
     if (!attributes) return false;
+    if (const std::optional<int> next = taking_over(nodes, graph_.type(read[0]), call.reduction)) {
+      if (const auto of_both = reducing.join_reduced(call, types)) {
+        attributes = of_both;
+        reduced_[index(nodes[0])] = true;
+        nodes[0] = *next;
+      }
+    }
     const Values results = rewriter_.target().emit(reducing, rewriter_(joined.inputs), *attributes);
     const auto stored = static_cast<std::size_t>(call.stored);
     for (std::size_t i = 0; i < stored; ++i) rewriter_.map(outputs[i], results[i]);
@@ -113,6 +129,20 @@ class Joiner {
       reduced_[index(nodes[i])] = true;
     }
     return true;
+  }
+
+  /// What alone reads the one reduction of a value of this type, if it takes that over: as `reduction`, which it then is of the value.
+  std::optional<int> taking_over(const std::vector<int>& nodes, const TensorType& type, ops::OperatorCall& reduction) const {
+    if (nodes.size() != 1) return std::nullopt;
+    const int result = groups_.node(nodes[0]).outputs[0];
+    const std::vector<int> readers = groups_.readers_of(result);
+    if (readers.size() != 1 || groups_.leaves(result, readers)) return std::nullopt;
+    const Node& node = groups_.node(readers[0]);
+    if (node.kind != NodeKind::operation || !node.op->absorb || node.inputs.size() != 1 || node.outputs.size() != 1) return std::nullopt;
+    const std::optional<ops::Attributes> attributes = node.op->absorb(reduction, type, 0, node.attributes);
+    if (!attributes || node.op->infer_types({&type, 1}, *attributes) != graph_.types(node.outputs)) return std::nullopt;
+    reduction = {node.op, *attributes};
+    return readers[0];
   }
 
   const Graph& graph_;

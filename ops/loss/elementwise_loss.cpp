@@ -133,7 +133,11 @@ Values pointwise(std::span<const Value> inputs, std::span<const Value>, const At
   if (reduction_of(attributes) == Reduction::none || !is_summed_at_once(p.type().elements())) return spelled;
   const Value values = value(Loss{}, cast(p, wide), cast(t, wide));
   if (!values) return spelled;
-  spelled[0] = cast(reduction_of(attributes) == Reduction::mean ? mean(values, {}) : sum(values, {}), t.dtype());
+  // Of channels first, with which a bias's gradient is computed at once.
+  Dims pixels{0};
+  for (int axis = 2; axis < p.rank(); ++axis) pixels.push_back(axis);
+  const bool has_channels = p.rank() >= 4 && p.dim(1) % 8 == 0;
+  spelled[0] = cast(sum(has_channels ? sum(values, pixels) : values, {}) * share_of(attributes, p), t.dtype());
   return spelled;
 }
 

@@ -93,6 +93,7 @@ std::optional<int> given(const Operator& producer, int read, const Shape& shape,
 
 /// The sum of a sum, or the mean of a mean, is one over the axes of both. Axes as emit_reduction leaves them.
 std::optional<Attributes> over_both(const ReductionAttributes& first, const ReductionAttributes& second) {
+  if (second.axes.empty() && !second.keep_dims) return second;
   std::set<std::int64_t> axes(first.axes.begin(), first.axes.end());
   for (std::int64_t axis : second.axes) {
     for (const std::int64_t removed : first.axes) axis += !first.keep_dims && removed <= axis ? 1 : 0;

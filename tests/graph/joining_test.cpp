@@ -43,6 +43,19 @@ void expect_equal(const Graph& graph, const Graph& joined) {
   }
 }
 
+/// Up to the order of sums.
+void expect_near(const Graph& graph, const Graph& joined) {
+  const Bindings inputs = random_inputs(graph);
+  State state, joined_state;
+  graph::Executable plain(graph, state), fused(joined, joined_state);
+  plain.run(inputs);
+  fused.run(inputs);
+  for (const graph::Output& output : graph.outputs()) {
+    const Tensor expected = plain.output(output.name);
+    EXPECT_TRUE(near(fused.output(output.name), expected, 1e-5, largest_finite(expected))) << output.name;
+  }
+}
+
 Graph joined_and_checked(const Graph& graph) {
   Graph joined = graph::join_elementwise(graph);
   graph::verify(joined);
@@ -288,6 +301,28 @@ TEST(Joining, LeavesReductionsOverOtherAxesOrOfOtherImages) {
   g.graph.output("odd", sum(square(g.graph.input("odd images", {4, 15, 40, 32})), {0, 2, 3}));
   g.graph.output("small", sum(square(g.graph.input("small images", {4, 16, 8, 8})), {0, 2, 3}));
   for (const graph::Node* node : g.joined()) EXPECT_NE(node->op->name, "elementwise_sums") << node->attributes.text();
+}
+
+TEST(Joining, ComputesSumsOfEverythingWithWhatTheyRead) {
+  Graph graph;
+  const Value x = graph.input("x", {3, 5, 73, 72}), rows = graph.input("rows", {1000, 72});
+  graph.output("of odd channels", mean(square(x) - 1.0, {}));
+  graph.output("y", tanh(rows));
+  graph.output("of rows", sum(tanh(rows), {}, true));
+  EXPECT_EQ(operation_names(joined_and_checked(graph)), (Names{"elementwise_sums", "elementwise_sums"}));
+}
+
+TEST(Joining, ComputesASumOfSumsAsOneUnlessOthersReadThese) {
+  for (const bool others : {false, true}) {
+    Summed g;
+    const Value of_channels = sum(square(g.difference), {0, 2, 3});
+    g.graph.output("y", g.difference);
+    g.graph.output("loss", sum(of_channels, {}));
+    if (others) g.graph.output("of channels", of_channels);
+    g.result = graph::join_elementwise(g.graph);
+    expect_near(g.graph, g.result);
+    EXPECT_EQ(operation_names(g.result), others ? (Names{"elementwise_sums", "sum"}) : Names{"elementwise_sums"});
+  }
 }
 
 /// As the gradients of linear layers' biases, which read rows of all images.
