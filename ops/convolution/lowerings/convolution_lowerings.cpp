@@ -99,13 +99,27 @@ Values in_vectors(Emitter&, std::span<const Value> inputs, const Attributes& att
   return {convolution(with_channels(image, channels), with_channels(inputs[1], channels), options, bias_or_none(inputs))};
 }
 
+/// Whether graphs are for Hopper, which machines without a GPU suppose. It has kernels that others have not.
+bool is_for_hopper() {
+  constexpr int hopper = 90;
+  return cuda::device_count() == 0 || cuda::capability(0) == hopper;
+}
+
+/// Whether a transposed convolution has one tap an output position, and vectors of channels: phase by phase (see tiles/phase_taps.cuh) its
+/// result is written at once where it belongs, on Hopper's tensor cores.
+bool has_single_taps(const Shape& weight, const Dims& stride, DType dtype) {
+  constexpr std::int64_t vector_bytes = 16;
+  const bool vectors = weight[0] * static_cast<std::int64_t>(size_of(dtype)) % vector_bytes == 0 && weight[1] % 4 == 0;
+  return image_of(weight) == stride && vectors && on_tensor_cores(dtype) && is_for_hopper();
+}
+
 // A bias would cost its gradient another pass over the output's: it is a column of the weight, and in TF32 rounded as weights are.
 Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
   const int axes = inputs[0].rank() - 2;
   const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), axes);
   const Shape &input = inputs[0].shape(), &weight = inputs[1].shape();
   if (options.groups != 1 || !all_equal(options.dilation, 1) || all_equal(options.stride, 1)) return {};
-  if (product(options.stride) > most_channels) return {};
+  if (product(options.stride) > most_channels || has_single_taps(weight, options.stride, inputs[1].dtype())) return {};
   const bool bias = inputs.size() > 2;
   const Dims kernel = image_of(weight);
   Im2colAttributes taps{
@@ -225,10 +239,8 @@ Lowering blocks_as_channels(const char* name) {
 
 Lowering few_channels_in_vectors(const char* name) {
   return {.name = name, .rule = in_vectors, .likely_fastest = [](std::span<const TensorType> inputs) {
-            constexpr int hopper = 90;          // where the kernels are, and where a graph for another machine's GPU is likely to run
             constexpr std::int64_t fewest = 4;  // with no more, padding to these is as good
-            return inputs[0].shape[1] > fewest && on_tensor_cores(inputs[1].dtype) &&
-                   (cuda::device_count() == 0 || cuda::capability(0) == hopper);
+            return inputs[0].shape[1] > fewest && on_tensor_cores(inputs[1].dtype) && is_for_hopper();
           }};
 }
 

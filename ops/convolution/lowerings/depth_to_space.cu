@@ -64,12 +64,17 @@ void run(const KernelContext& call) {
       });
     };
     constexpr int vector = cuda::vector_width<T>, half = vector / 2;
-    const auto wide = [](const Tensor& tensor) {
-      return tensor.is_contiguous(Layout::channels_last) && !tensor.is_contiguous() && cuda::aligned_for_vectors(tensor.raw());
+    const auto lies_in_vectors = [](const Tensor& tensor, int width) {
+      bool lies = tensor.strides()[1] == 1 && cuda::aligned_for_vectors(tensor.raw());
+      for (int axis = 0; axis < tensor.shape().rank(); ++axis) lies = lies && (axis == 1 || tensor.strides()[axis] % width == 0);
+      return lies;
     };
-    const bool vectors = wide(input) && wide(output) && !call.as<BlockAttributes>().channels_first;
-    if (vectors && channels % vector == 0) return launch.template operator()<vector>();
-    if (vectors && channels % half == 0) return launch.template operator()<half>();
+    const bool in_channels = !output.is_contiguous() && !call.as<BlockAttributes>().channels_first;
+    const auto takes = [&](int width) {
+      return in_channels && channels % width == 0 && lies_in_vectors(input, width) && lies_in_vectors(output, width);
+    };
+    if (takes(vector)) return launch.template operator()<vector>();
+    if (takes(half)) return launch.template operator()<half>();
     launch.template operator()<1>();
   });
 }

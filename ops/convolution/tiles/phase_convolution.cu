@@ -34,6 +34,8 @@ struct Transposed : ImageCall {
     const int tile = flat ? 8 : 4;
     return {ceil_divide(pixel_bytes(), PhaseShape::step_bytes), columns, axis(0, flat ? 1 : tile), axis(1, tile), axis(2, tile)};
   }
+  /// An output position meets one tap.
+  bool has_single_taps() const { return g.kernel == g.stride; }
   std::int64_t tile_count(const PhaseShape& s) const { return g.batch * tiles(s.z, 0) * tiles(s.y, 1) * tiles(s.x, 2); }
 };
 
@@ -88,10 +90,11 @@ bool has_sizes(const Transposed& call) {
 }
 
 /// Against cuDNN's data gradients on an H200: with the whole of 64 -> 64 channels in a block 1.5 times as fast, with four parts as fast,
-/// with eight 0.8 times, which is made good where cuDNN's would be followed by another pass.
+/// with eight 0.8 times, which is made good where cuDNN's would be followed by another pass. With single taps there is little to compute.
 bool pays(const Transposed& call, int multiprocessors, bool followed) {
   constexpr double least_used = 0.5;
-  constexpr int tiles_of_group = 4;
+  const int tiles_of_group = call.has_single_taps() ? 1 : 4;
+  followed = followed || call.has_single_taps();
   const Schedule s = *schedule_of(call, followed);
   const std::int64_t positions = s.tiles * warpgroup::rows * s.shape.phases();
   const double used = static_cast<double>(call.g.batch * product(call.output)) / static_cast<double>(positions);
