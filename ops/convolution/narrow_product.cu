@@ -21,11 +21,21 @@ struct NarrowProduct {
   std::int64_t positions;
   int sources, results, result_step, source_step;
 
-  __device__ float factor(int result, int source) const {
-    return result < results && source < sources ? convert<float>(weight[result * result_step + source * source_step]) : 0.0f;
+  __device__ Stored factor(int result, int source) const {
+    return result < results && source < sources ? weight[result * result_step + source * source_step] : Stored{};
   }
-  __device__ float start(int result) const { return bias != nullptr && result < results ? convert<float>(bias[result]) : 0.0f; }
+  __device__ Stored start(int result) const { return bias != nullptr && result < results ? bias[result] : Stored{}; }
 };
+
+/// All are read before the first is converted, so that the reads are under way together.
+template <class Stored, int rows, int columns>
+__device__ void convert_all(float (&to)[rows][columns], const Stored (&from)[rows][columns]) {
+#pragma unroll
+  for (int i = 0; i < rows; ++i) {
+#pragma unroll
+    for (int k = 0; k < columns; ++k) to[i][k] = convert<float>(from[i][k]);
+  }
+}
 
 /// What of `most` sums of each of `lanes` threads, neighbours in a warp, one of them has when all are added up: the sums from `first` on.
 /// The threads halve what they have among each other, and beyond one sum have the same.
@@ -68,14 +78,17 @@ __global__ void __launch_bounds__(threads, 2)
   constexpr int width = cuda::vector_width<Stored>, groups = threads / lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes, first_source = lane * width;
   const Shared shared(lane);
-  float factors[most][width], start[Shared::count];
+  Stored stored_factors[most][width], stored_start[1][Shared::count];
 #pragma unroll
   for (int k = 0; k < most; ++k) {
 #pragma unroll
-    for (int i = 0; i < width; ++i) factors[k][i] = p.factor(k, first_source + i);
+    for (int i = 0; i < width; ++i) stored_factors[k][i] = p.factor(k, first_source + i);
   }
 #pragma unroll
-  for (int k = 0; k < Shared::count; ++k) start[k] = p.start(shared.first + k);
+  for (int k = 0; k < Shared::count; ++k) stored_start[0][k] = p.start(shared.first + k);
+  float factors[most][width], start[1][Shared::count];
+  convert_all(factors, stored_factors);
+  convert_all(start, stored_start);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * groups;
   // The same number of times for all lanes of a warp.
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * groups; first < p.positions; first += step * positions_at_once) {
@@ -103,7 +116,7 @@ __global__ void __launch_bounds__(threads, 2)
       for (int k = 0; k < Shared::count; ++k) {
         const int result = shared.first + k;
         if (shared.is_first && result < p.results && position < p.positions) {
-          output[position * p.results + result] = convert<Stored>(sums[k] + start[k]);
+          output[position * p.results + result] = convert<Stored>(sums[k] + start[0][k]);
         }
       }
     }
@@ -119,31 +132,36 @@ __global__ void __launch_bounds__(threads, 2)
   const int groups = threads / lanes, group = static_cast<int>(threadIdx.x) / lanes;
   const int first_result = static_cast<int>(threadIdx.x) % lanes * width;
   if (group >= groups) return;
-  float factors[width][most], start[width];
+  Stored stored_factors[width][most], stored_start[1][width];
 #pragma unroll
   for (int i = 0; i < width; ++i) {
-    start[i] = p.start(first_result + i);
+    stored_start[0][i] = p.start(first_result + i);
 #pragma unroll
-    for (int c = 0; c < most; ++c) factors[i][c] = p.factor(first_result + i, c);
+    for (int c = 0; c < most; ++c) stored_factors[i][c] = p.factor(first_result + i, c);
   }
+  float factors[width][most], start[1][width];
+  convert_all(factors, stored_factors);
+  convert_all(start, stored_start);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * groups;
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * groups + group; first < p.positions;
        first += step * positions_at_once) {
-    float sources[positions_at_once][most];
+    Stored stored_sources[positions_at_once][most];
 #pragma unroll
     for (int u = 0; u < positions_at_once; ++u) {
 #pragma unroll
       for (int c = 0; c < most; ++c) {
         const std::int64_t position = first + u * step;
-        sources[u][c] = position < p.positions && c < p.sources ? convert<float>(input[position * p.sources + c]) : 0.0f;
+        stored_sources[u][c] = position < p.positions && c < p.sources ? input[position * p.sources + c] : Stored{};
       }
     }
+    float sources[positions_at_once][most];
+    convert_all(sources, stored_sources);
 #pragma unroll
     for (int u = 0; u < positions_at_once; ++u) {
       cuda::WideVector<Stored> elements;
 #pragma unroll
       for (int i = 0; i < width; ++i) {
-        float sum = start[i];
+        float sum = start[0][i];
 #pragma unroll
         for (int c = 0; c < most; ++c) sum += sources[u][c] * factors[i][c];
         elements[i] = convert<Stored>(sum);
