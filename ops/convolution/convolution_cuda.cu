@@ -34,9 +34,20 @@ bool converts_image(const ConvolutionCall& call) {
 }
 
 constexpr std::optional<OwnKernel> (*own_kernels[])(const ConvolutionCall&) = {
-    narrow_product,           pointwise_product, depthwise_convolution, depthwise_weight_gradient,
-    narrow_patch_convolution, swept_convolution, tap_convolution,       tap_product,
-    patch_convolution,        row_product,       window_product,        phase_convolution};
+    narrow_product,
+    narrow_weight_gradient,
+    pointwise_product,
+    depthwise_convolution,
+    depthwise_weight_gradient,
+    narrow_patch_convolution,
+    swept_convolution,
+    tap_convolution,
+    tap_product,
+    patch_convolution,
+    row_product,
+    window_product,
+    phase_convolution,
+};
 
 /// The first that takes a call, of those that have enough scratch memory; none if none does.
 std::optional<OwnKernel> own_kernel(const ConvolutionCall& call, std::optional<std::size_t> scratch_bytes = {}) {

@@ -139,6 +139,24 @@ __device__ void make_once(Value (&own)[width], const ColumnIterator& it, const C
   for (int k = 0; k < width; ++k) own[k] = shared[it.lane * width + k];
 }
 
+/// Several sums of a column.
+template <int count>
+struct ColumnTotals {
+  double of[count] = {};
+
+  ColumnTotals() = default;
+  template <class C>
+  __device__ explicit ColumnTotals(const C (&sums)[count]) {
+#pragma unroll
+    for (int v = 0; v < count; ++v) of[v] = static_cast<double>(sums[v]);
+  }
+  friend __device__ ColumnTotals operator+(ColumnTotals a, const ColumnTotals& b) {
+#pragma unroll
+    for (int v = 0; v < count; ++v) a.of[v] += b.of[v];
+    return a;
+  }
+};
+
 /// Sums down columns. Terms has
 ///   Computed; width                                        columns that a thread has
 ///   values; sum(sums, own, it, split)                      sums[v][k] of the elements of column k that a thread's iterator gives, `own`

@@ -34,17 +34,6 @@ struct SumResults {
   __device__ void finish(std::int64_t place, double sum) const { write(static_cast<int>(place % count), place / count, sum); }
 };
 
-template <int count>
-struct ColumnTotals {
-  double of[count];
-
-  friend __device__ ColumnTotals operator+(ColumnTotals a, const ColumnTotals& b) {
-#pragma unroll
-    for (int v = 0; v < count; ++v) a.of[v] += b.of[v];
-    return a;
-  }
-};
-
 /// The terms of sum_columns (see columns.cuh) of what a Program computes, `rows_at_once` of whose operands are under way: see compiled_sums
 /// in ops/elementwise/compiled_stage.cuh. Its matrices are samples, or the only one is all of them.
 template <class Program, int width_, int rows_at_once>
@@ -83,10 +72,7 @@ struct ProgramSums {
     }
   }
   __device__ Total total(const Computed (&sums)[values], double, const ColumnIterator&, const ColumnSplit&) const {
-    Total total;
-#pragma unroll
-    for (int v = 0; v < values; ++v) total.of[v] = static_cast<double>(sums[v]);
-    return total;
+    return Total(sums);
   }
   __device__ void finish(std::int64_t place, const Total& total) const {
 #pragma unroll

@@ -71,9 +71,9 @@ std::optional<Schedule> schedule_within(const Transposed& call, int most_sums) {
 }
 
 /// A program after a call is computed faster by four groups of warps than by two, whose registers hold more sums, but each part of the
-/// channels reads the input again.
+/// channels reads the input again. So it is where there is little else to do than to write the result.
 std::optional<Schedule> schedule_of(const Transposed& call, bool followed) {
-  const std::optional<Schedule> of_four = followed ? schedule_within(call, sums_of_four_groups) : std::nullopt;
+  const std::optional<Schedule> of_four = followed || call.has_single_taps() ? schedule_within(call, sums_of_four_groups) : std::nullopt;
   return of_four && of_four->channel_parts <= most_parts_followed ? of_four : schedule_within(call, 2 * sums_of_four_groups);
 }
 
@@ -93,13 +93,13 @@ bool has_sizes(const Transposed& call) {
 /// with eight 0.8 times, which is made good where cuDNN's would be followed by another pass. With single taps there is little to compute.
 bool pays(const Transposed& call, int multiprocessors, bool followed) {
   constexpr double least_used = 0.5;
-  const int tiles_of_group = call.has_single_taps() ? 1 : 4;
-  followed = followed || call.has_single_taps();
+  constexpr std::int64_t tiles_of_group = 4;
   const Schedule s = *schedule_of(call, followed);
   const std::int64_t positions = s.tiles * warpgroup::rows * s.shape.phases();
   const double used = static_cast<double>(call.g.batch * product(call.output)) / static_cast<double>(positions);
-  return s.channel_parts <= (followed ? most_parts_followed : most_parts) && used >= least_used &&
-         s.tiles * s.channel_parts >= std::int64_t{tiles_of_group} * s.groups * multiprocessors;
+  const bool single = call.has_single_taps();
+  return s.channel_parts <= (followed || single ? most_parts_followed : most_parts) && used >= least_used &&
+         s.tiles * s.channel_parts >= (single ? 1 : tiles_of_group * s.groups) * multiprocessors;
 }
 
 std::string text_of(const PhaseAxis& a) { return concat('{', a.kernel, ", ", a.stride, ", ", a.padding, ", ", a.shift, ", ", a.tile, '}'); }

@@ -111,19 +111,37 @@ struct PhaseTaps : PhaseCall {
     return {tile.sample, tile.z * shape.z.tile, tile.y * shape.y.tile, tile.x * shape.x.tile};
   }
 
+  /// An element of the block's part of the weight.
+  struct WeightPlace {
+    static constexpr int channels = shape.steps * step_bytes / element_bytes, all = shape.taps() * channels * columns;
+    int column, channel, tap;
+
+    __device__ explicit WeightPlace(int i) : column(i % columns), channel(i / columns % channels), tap(i / columns / channels) {}
+  };
+
   /// The block's part of the weight, rounded to what products take. A thread's 4 words of a step are of both its instructions: word w of
   /// chunk t is in half w % 2 of the depth of instruction w / 2, where it is word t.
   __device__ void stage_weight(Stored* to, int first_channel) const {
-    constexpr int of_word = 4 / element_bytes, of_step = step_bytes / element_bytes, channels = shape.steps * of_step;
+    constexpr int of_word = 4 / element_bytes, of_step = step_bytes / element_bytes, at_once = 16;
     const auto* const from = static_cast<const Stored*>(weight);
-    for (int i = static_cast<int>(threadIdx.x); i < shape.taps() * channels * columns; i += static_cast<int>(blockDim.x)) {
-      const int column = i % columns, channel = i / columns % channels, tap = i / columns / channels;
-      const int word = channel % of_step / of_word, result = first_channel + warpgroup::neighbour_of(column);
-      const bool exists = channel < in_channels && result < out_channels;
-      const Stored x = exists ? from[channel * channel_step + result * result_step + tap * tap_step] : Stored{};
-      const int instruction = (tap * shape.steps + channel / of_step) * 2 + word / 2 % 2;
-      const int bytes = instruction * product_bytes + (word % 2 * columns + column) * chunk + word / 4 * 4;
-      to[bytes / element_bytes + channel % of_word] = warpgroup::rounded(x);
+    const auto number = [](int first, int u) { return first + u * static_cast<int>(blockDim.x); };
+    for (int first = static_cast<int>(threadIdx.x); first < WeightPlace::all; first = number(first, at_once)) {
+      Stored elements[at_once];
+#pragma unroll
+      for (int u = 0; u < at_once; ++u) {
+        const WeightPlace place(number(first, u));
+        const int result = first_channel + warpgroup::neighbour_of(place.column);
+        const bool exists = number(first, u) < WeightPlace::all && place.channel < in_channels && result < out_channels;
+        elements[u] = exists ? from[place.channel * channel_step + result * result_step + place.tap * tap_step] : Stored{};
+      }
+#pragma unroll
+      for (int u = 0; u < at_once; ++u) {
+        const WeightPlace place(number(first, u));
+        const int word = place.channel % of_step / of_word;
+        const int instruction = (place.tap * shape.steps + place.channel / of_step) * 2 + word / 2 % 2;
+        const int bytes = instruction * product_bytes + (word % 2 * columns + place.column) * chunk + word / 4 * 4;
+        if (number(first, u) < WeightPlace::all) to[bytes / element_bytes + place.channel % of_word] = warpgroup::rounded(elements[u]);
+      }
     }
   }
 

@@ -101,33 +101,43 @@ __device__ cuda::WideVector<Stored> half_of(const cuda::WideVector<Stored>& elem
   return half;
 }
 
-/// By all threads of a block. Output channel 8 (m % 8 / 2) + 2 (m / 8) + m % 2 of a warpgroup's is in column m, so that a thread of wgmma
-/// has 8 that are neighbours.
+/// Chunk i of what stage_weight stages. Output channel 8 (m % 8 / 2) + 2 (m / 8) + m % 2 of a warpgroup's is in column m, so that a thread
+/// of wgmma has 8 that are neighbours.
+template <class Shape, class Stored = typename Shape::Stored>
+__device__ cuda::WideVector<Stored> weight_chunk(int i, const Stored* weight, const SweptTiles& tiles, int first_out_channel) {
+  const int chunk = min(i / warpgroup::wide_columns % (2 * Shape::steps), Shape::used_chunks - 1);
+  const int column = i % warpgroup::wide_columns, m = column % Shape::group_channels;
+  const int tap = chunk / Shape::chunks, channel = tiles.first_channel + chunk % Shape::chunks * Shape::chunk_elements;
+  const int out_channel = first_out_channel + i / Shape::group_weight_chunks * Shape::group_channels + m % 8 / 2 * 8 + m / 8 * 2 + m % 2;
+  cuda::WideVector<Stored> elements = {};
+  if (i >= Shape::weight_chunks || out_channel >= tiles.out_channels || channel >= tiles.in_channels) return elements;
+  const int forward =
+      (tap / Shape::taps_side * Shape::taps_side + column / Shape::group_channels) * Shape::taps_side + tap % Shape::taps_side;
+  const int used = tiles.mirrored ? Shape::taps * Shape::taps_side - 1 - forward : forward;
+  const Stored* const from = weight + out_channel * tiles.out_channel_step + used * tiles.tap_step + channel * tiles.channel_step;
+  if (tiles.channel_step == 1) return *reinterpret_cast<const cuda::WideVector<Stored>*>(from);
+#pragma unroll
+  for (int k = 0; k < Shape::chunk_elements; ++k) elements[k] = from[k * tiles.channel_step];
+  return elements;
+}
+
+/// By all threads of a block, each of which has several reads under way.
 template <class Shape, class Stored = typename Shape::Stored>
 __device__ void stage_weight(std::uint32_t to, const Stored* weight, const SweptTiles& tiles, int first_out_channel) {
-  for (int i = static_cast<int>(threadIdx.x); i < Shape::weight_chunks; i += Shape::threads) {
-    const int part = i / warpgroup::wide_columns % (2 * Shape::steps), chunk = min(part, Shape::used_chunks - 1);
-    const int column = i % warpgroup::wide_columns, m = column % Shape::group_channels;
-    const int tap = chunk / Shape::chunks, channel = tiles.first_channel + chunk % Shape::chunks * Shape::chunk_elements;
-    const int out_channel = first_out_channel + i / Shape::group_weight_chunks * Shape::group_channels + m % 8 / 2 * 8 + m / 8 * 2 + m % 2;
-    cuda::WideVector<Stored> elements = {};
-    if (out_channel < tiles.out_channels && channel < tiles.in_channels) {
-      const int forward =
-          (tap / Shape::taps_side * Shape::taps_side + column / Shape::group_channels) * Shape::taps_side + tap % Shape::taps_side;
-      const int used = tiles.mirrored ? Shape::taps * Shape::taps_side - 1 - forward : forward;
-      const Stored* const from = weight + out_channel * tiles.out_channel_step + used * tiles.tap_step + channel * tiles.channel_step;
-      if (tiles.channel_step == 1) {
-        elements = *reinterpret_cast<const cuda::WideVector<Stored>*>(from);
-      } else {
+  constexpr int at_once = 4;
+  for (int first = static_cast<int>(threadIdx.x); first < Shape::weight_chunks; first += at_once * Shape::threads) {
+    cuda::WideVector<Stored> chunks[at_once];
 #pragma unroll
-        for (int k = 0; k < Shape::chunk_elements; ++k) elements[k] = from[k * tiles.channel_step];
+    for (int u = 0; u < at_once; ++u) chunks[u] = weight_chunk<Shape>(first + u * Shape::threads, weight, tiles, first_out_channel);
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      const int i = first + u * Shape::threads, part = i / warpgroup::wide_columns % (2 * Shape::steps);
+      cuda::WideVector<Stored> elements = tensor_cores::Product<Stored>::rounded(chunks[u]);
+      if constexpr (Shape::used_chunks % 2 != 0) {
+        if (part >= Shape::used_chunks - 1) elements = half_of<Stored>(elements, part >= Shape::used_chunks);
       }
+      if (i < Shape::weight_chunks) cuda::store_shared(to + i * warpgroup::chunk_bytes, elements);
     }
-    elements = tensor_cores::Product<Stored>::rounded(elements);
-    if constexpr (Shape::used_chunks % 2 != 0) {
-      if (part >= Shape::used_chunks - 1) elements = half_of<Stored>(elements, part >= Shape::used_chunks);
-    }
-    cuda::store_shared(to + i * warpgroup::chunk_bytes, elements);
   }
 }
 

@@ -33,11 +33,13 @@ TEST_F(CudaNarrowProduct, AgreesWithTheDefinition) {
                                                   {{300, 40, 2, 3}, 5}};
   for (const auto& [input, outputs] : calls) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-      for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
-        SCOPED_TRACE(concat(input, ' ', outputs, ' ', dtype, kind == ConvolutionKind::forward ? " forward" : " back"));
-        const ops::ConvolutionCall call = call_of(input, outputs, kind, dtype, outputs % 2 == 1);
-        const std::optional<ops::OwnKernel> kernel = ops::narrow_product(call);
+      for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient, ConvolutionKind::weight_gradient}) {
+        SCOPED_TRACE(concat(input, ' ', outputs, ' ', dtype, ' ', static_cast<int>(kind)));
+        const bool of_weight = kind == ConvolutionKind::weight_gradient;
+        const ops::ConvolutionCall call = call_of(input, outputs, kind, dtype, !of_weight && outputs % 2 == 1);
+        const std::optional<ops::OwnKernel> kernel = of_weight ? ops::narrow_weight_gradient(call) : ops::narrow_product(call);
         ASSERT_TRUE(kernel);
+        const Tensor scratch = Tensor::empty({static_cast<std::int64_t>(kernel->scratch_bytes)}, DType::u8, gpu);
         ops::ConvolutionCall exact = call;
         for (Tensor* const t : {&exact.operands.input, &exact.operands.weight, &exact.operands.output}) *t = t->to(DType::f64);
         if (call.operands.bias.defined()) exact.operands.bias = call.operands.bias.to(DType::f64);
@@ -46,7 +48,7 @@ TEST_F(CudaNarrowProduct, AgreesWithTheDefinition) {
         const Tensor right = exact.operands.result(kind).to(Device::cpu());
         const auto found = [&] {
           call.operands.result(kind).fill(NAN);
-          kernel->run({}, stream);
+          kernel->run({static_cast<std::byte*>(scratch.raw()), kernel->scratch_bytes}, stream);
           return call.operands.result(kind).to(Device::cpu());
         };
         const Tensor result = found();
@@ -67,6 +69,13 @@ TEST_F(CudaNarrowProduct, IsOfFewChannelsOnOneSide) {
   EXPECT_FALSE(taken({1, 32, 2, 2}, 16, DType::f32));
   EXPECT_FALSE(taken({1, 128, 2, 2}, 3, DType::f32));
   EXPECT_FALSE(taken({1, 32, 2, 2}, 3, DType::f64));
+  const auto weight_taken = [](std::int64_t inputs, std::int64_t outputs) {
+    return ops::narrow_weight_gradient(call_of({1, inputs, 2, 2}, outputs, ConvolutionKind::weight_gradient, DType::f16, false))
+        .has_value();
+  };
+  EXPECT_TRUE(weight_taken(256, 3) && weight_taken(8, 128));
+  EXPECT_FALSE(weight_taken(36, 3)) << "no whole vectors";
+  EXPECT_FALSE(weight_taken(512, 3) || weight_taken(32, 9));
 }
 
 }  // namespace
