@@ -39,8 +39,7 @@ struct Transposed : ImageCall {
   std::int64_t tile_count(const PhaseShape& s) const { return g.batch * tiles(s.z, 0) * tiles(s.y, 1) * tiles(s.x, 2); }
 };
 
-constexpr int sums_of_four_groups = 64;                 ///< of a thread
-constexpr int most_parts = 4, most_parts_followed = 8;  ///< of the output channels, with which a call is still faster than cuDNN's
+constexpr int sums_of_four_groups = 64;  ///< of a thread
 
 /// How such a kernel shares a device.
 struct Schedule {
@@ -73,8 +72,9 @@ std::optional<Schedule> schedule_within(const Transposed& call, int most_sums) {
 /// A program after a call is computed faster by four groups of warps than by two, whose registers hold more sums, but each part of the
 /// channels reads the input again. So it is where there is little else to do than to write the result.
 std::optional<Schedule> schedule_of(const Transposed& call, bool followed) {
+  constexpr int most_parts = 8;
   const std::optional<Schedule> of_four = followed || call.has_single_taps() ? schedule_within(call, sums_of_four_groups) : std::nullopt;
-  return of_four && of_four->channel_parts <= most_parts_followed ? of_four : schedule_within(call, 2 * sums_of_four_groups);
+  return of_four && of_four->channel_parts <= most_parts ? of_four : schedule_within(call, 2 * sums_of_four_groups);
 }
 
 bool has_sizes(const Transposed& call) {
@@ -89,17 +89,19 @@ bool has_sizes(const Transposed& call) {
   return fits && channels && indexed && g.stride != ImageAxes{1, 1, 1};
 }
 
-/// Against cuDNN's data gradients on an H200: with the whole of 64 -> 64 channels in a block 1.5 times as fast, with four parts as fast,
-/// with eight 0.8 times, which is made good where cuDNN's would be followed by another pass. With single taps there is little to compute.
+/// Against cuDNN 9.19's data gradients on an H200: 1.5 times as fast as long as a block has all output channels, 0.6 times with two parts,
+/// which is made good where cuDNN's would be followed by another pass. With single taps, where the result's bytes count, of 64 -> 32
+/// channels of volumes five times, of 128 -> 64 twice and of 256 -> 128 as fast; of 192 -> 96 of images 0.8 times.
 bool pays(const Transposed& call, int multiprocessors, bool followed) {
   constexpr double least_used = 0.5;
   constexpr std::int64_t tiles_of_group = 4;
   const Schedule s = *schedule_of(call, followed);
   const std::int64_t positions = s.tiles * warpgroup::rows * s.shape.phases();
   const double used = static_cast<double>(call.g.batch * product(call.output)) / static_cast<double>(positions);
-  const bool single = call.has_single_taps();
-  return s.channel_parts <= (followed || single ? most_parts_followed : most_parts) && used >= least_used &&
-         s.tiles * s.channel_parts >= (single ? 1 : tiles_of_group * s.groups) * multiprocessors;
+  if (used < least_used) return false;
+  const std::int64_t parts = s.tiles * s.channel_parts;
+  if (call.has_single_taps()) return call.out_channels <= 16 * s.shape.phases() && parts >= multiprocessors;
+  return s.channel_parts <= (followed ? 2 : 1) && parts >= tiles_of_group * s.groups * multiprocessors;
 }
 
 std::string text_of(const PhaseAxis& a) { return concat('{', a.kernel, ", ", a.stride, ", ", a.padding, ", ", a.shift, ", ", a.tile, '}'); }
