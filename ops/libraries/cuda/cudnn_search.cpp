@@ -22,11 +22,14 @@
 namespace frit::cudnn {
 namespace {
 
+double products(const ops::ConvolutionGeometry& g) {
+  return static_cast<double>(g.batch) * static_cast<double>(g.groups * g.in_channels * g.out_channels) *
+         static_cast<double>(ops::product(g.output)) * static_cast<double>(ops::product(g.kernel));
+}
+
 bool is_small(const ops::ConvolutionGeometry& g) {
-  const double products = static_cast<double>(g.batch) * static_cast<double>(g.groups * g.in_channels * g.out_channels) *
-                          static_cast<double>(ops::product(g.output)) * static_cast<double>(ops::product(g.kernel));
   constexpr double worth_timing = 1 << 22;
-  return products < worth_timing;
+  return products(g) < worth_timing;
 }
 
 /// Tries the plans for a key.
@@ -81,7 +84,7 @@ class Search {
   /// For building and for trying those of a graph. Most plans are built within milliseconds, but some are compiled, for seconds: the rest
   /// of a long list is left untried.
   static constexpr std::chrono::seconds most_time{10};
-  static constexpr std::size_t timed_again = 3;
+  static constexpr std::size_t timed_again = 3, most_guesses = 4;
 
   cudnnHandle_t handle() const { return handles_.front(); }
 
@@ -100,8 +103,8 @@ class Search {
 
   void try_graph(Fused fused) {
     if (timed()) return try_all(fused);
-    // The first that works. Where cuDNN's guess is to be compiled first, what it fuses is quicker left to a pass, but for large images; a
-    // guess that is not may take a hundred times as long as another graph's.
+    // The first that works, and a few more while that is slow. Where cuDNN's guess is to be compiled first, what it fuses is quicker left
+    // to a pass, but for large images; a guess that is not may take a hundred times as long as another graph's.
     const bool waits = key_.deterministic || key_.exhaustive || is_worth_compiling() || !(fused.bias || fused.epilogue);
     if (trial_ == Trial::first_that_works && !best_.empty()) return;
     const std::size_t before = tried_.size();
@@ -111,8 +114,18 @@ class Search {
       auto plan = build(std::move(configuration), handle());
       building_ += Clock::now() - begin;
       if (plan) try_plan(std::move(plan));
-      return tried_.size() == before;
+      return tried_.size() == before || (tried_.size() < before + most_guesses && is_slow(*best_.front()));
     });
+  }
+
+  /// Whether a guess takes so long, for what it computes and moves, that cuDNN's next ones are likely to be faster: less than half of what
+  /// good ones reach on an H200.
+  bool is_slow(const ConvolutionPlan& plan) const {
+    constexpr double worth_another = 200, bytes_a_microsecond = 1.5e6;
+    if (trial_ != Trial::first_of_each_graph || plan.facts.microseconds < worth_another) return false;
+    const double products_a_microsecond = is_half(key_.dtype) ? 150e6 : key_.tf32 ? 75e6 : 15e6;
+    const auto bytes = static_cast<double>(operands_.input.bytes() + operands_.weight.bytes() + operands_.output.bytes());
+    return plan.facts.microseconds > std::max(products(key_.geometry) / products_a_microsecond, bytes / bytes_a_microsecond);
   }
 
   /// A pass over the result would take longer than some 30 microseconds. That of GELU after a product took less time than what was
