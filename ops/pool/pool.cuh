@@ -30,6 +30,19 @@ struct OptionalSink : stages::StoredSink<T> {
   }
 };
 
+/// Takes in the elements at these places, but for those that are not inside; all are read before the first is looked at.
+template <class Reduction, class T, class Index, int count>
+__device__ void take_elements(Reduction& reduction, typename Reduction::State& state, const T* plane, const Index (&places)[count],
+                              const bool (&inside)[count]) {
+  T elements[count];
+#pragma unroll
+  for (int j = 0; j < count; ++j) elements[j] = plane[places[j]];
+  Computed<T> values[count];
+#pragma unroll
+  for (int j = 0; j < count; ++j) values[j] = inside[j] ? convert<Computed<T>>(elements[j]) : Reduction::missing();
+  reduction.take(state, values, places);
+}
+
 /// One thread a window, which takes in the window's elements in order, a few loads at once; see windows.cuh of the Reduction. Reads each
 /// window once. Deterministic.
 template <class T, class Index, class Reduction>
@@ -41,13 +54,12 @@ __global__ void reduce_windows(Reduction reduction, T* output, const T* input, P
     Index d = window.empty() ? window.depths.end : window.depths.begin, h = window.heights.begin, w = window.widths.begin;
     typename Reduction::State states[1] = {reduction.begin(window.empty() ? no_place : pool.place(d, h, w))};
     while (d < window.depths.end) {
-      Computed<T> values[at_once];
       Index places[at_once];
+      bool inside[at_once];
 #pragma unroll
       for (int j = 0; j < at_once; ++j) {
-        const bool inside = d < window.depths.end;
-        places[j] = inside ? pool.place(d, h, w) : 0;
-        values[j] = inside ? convert<Computed<T>>(plane[places[j]]) : Reduction::missing();
+        inside[j] = d < window.depths.end;
+        places[j] = inside[j] ? pool.place(d, h, w) : 0;
         w += window.widths.step;
         if (w < window.widths.end) continue;
         w = window.widths.begin;
@@ -56,7 +68,7 @@ __global__ void reduce_windows(Reduction reduction, T* output, const T* input, P
         h = window.heights.begin;
         d += window.depths.step;
       }
-      reduction.take(states[0], values, places);
+      take_elements(reduction, states[0], plane, places, inside);
     }
     const auto results = reduction.finish(i, pool, window, states);
     if (output != nullptr) output[i] = convert<T>(results[0]);
@@ -84,14 +96,14 @@ __global__ void __launch_bounds__(1024)
     Index element = team.rank();
     auto state = reduction.begin(element < elements ? place_of(element) : no_place);
     while (element < elements) {
-      Computed<T> values[at_once];
       Index places[at_once];
+      bool inside[at_once];
 #pragma unroll
       for (int j = 0; j < at_once; ++j, element += team.size) {
-        places[j] = element < elements ? place_of(element) : 0;
-        values[j] = element < elements ? convert<Computed<T>>(plane[places[j]]) : Reduction::missing();
+        inside[j] = element < elements;
+        places[j] = inside[j] ? place_of(element) : 0;
       }
-      reduction.take(state, values, places);
+      take_elements(reduction, state, plane, places, inside);
     }
     const typename Reduction::State states[1] = {team.sum(state, shared, reduction.begin(no_place))};
     if (!active || team.rank() > 0) continue;
