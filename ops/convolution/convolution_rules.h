@@ -23,6 +23,9 @@ Values fold_into_weight(std::span<const Value> inputs, const ChannelAffine& affi
 inline constexpr std::int64_t most_channels = 64;
 /// Channels that taps become: with more of them im2col costs more than it gains.
 inline constexpr std::int64_t most_im2col_channels = 128;
+/// Output channels up to which a transposed convolution that has one of its taps for each of so many output positions of an input's is
+/// faster phase by phase, on Hopper, than by libraries and with other lowerings.
+inline constexpr std::int64_t most_single_tap_channels(std::int64_t taps) { return 16 * taps; }
 
 /// Whether a GPU's tensor cores compute products of numbers of this dtype.
 inline bool on_tensor_cores(DType dtype) { return is_half(dtype) || (dtype == DType::f32 && numerics().tf32); }

@@ -110,7 +110,8 @@ bool is_for_hopper() {
 bool has_single_taps(const Shape& weight, const Dims& stride, DType dtype) {
   constexpr std::int64_t vector_bytes = 16;
   const bool vectors = weight[0] * static_cast<std::int64_t>(size_of(dtype)) % vector_bytes == 0 && weight[1] % 4 == 0;
-  return image_of(weight) == stride && vectors && on_tensor_cores(dtype) && is_for_hopper();
+  const bool taken = image_of(weight) == stride && weight[1] <= most_single_tap_channels(product(stride));
+  return taken && vectors && on_tensor_cores(dtype) && is_for_hopper();
 }
 
 // A bias would cost its gradient another pass over the output's: it is a column of the weight, and in TF32 rounded as weights are.

@@ -100,7 +100,7 @@ bool pays(const Transposed& call, int multiprocessors, bool followed) {
   const double used = static_cast<double>(call.g.batch * product(call.output)) / static_cast<double>(positions);
   if (used < least_used) return false;
   const std::int64_t parts = s.tiles * s.channel_parts;
-  if (call.has_single_taps()) return call.out_channels <= 16 * s.shape.phases() && parts >= multiprocessors;
+  if (call.has_single_taps()) return call.out_channels <= most_single_tap_channels(s.shape.phases()) && parts >= multiprocessors;
   return s.channel_parts <= (followed ? 2 : 1) && parts >= tiles_of_group * s.groups * multiprocessors;
 }
 
