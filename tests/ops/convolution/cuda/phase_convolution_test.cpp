@@ -85,16 +85,16 @@ TEST_F(CudaPhaseConvolution, IsTakenWhereItIsFaster) {
   };
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     EXPECT_TRUE(taken({{128, 64, 128, 128}, 64, {3}, {2}, {1}, {1}}, dtype));
-    EXPECT_TRUE(taken({{16, 32, 16, 32, 32}, 64, {3}, {2}, {1}, {1}}, dtype));
+    EXPECT_TRUE(taken({{16, 64, 16, 32, 32}, 32, {3}, {2}, {1}, {1}}, dtype));
     EXPECT_FALSE(taken({{128, 64, 128, 128}, 64, {3}, {1}, {1}}, dtype)) << "no stride";
     EXPECT_FALSE(taken({{1, 64, 16, 16}, 64, {3}, {2}, {1}, {1}}, dtype)) << "a small image";
     EXPECT_FALSE(taken({{128, 64, 128, 128}, 62, {3}, {2}, {1}, {1}}, dtype)) << "no whole vectors";
   }
   EXPECT_FALSE(taken({{16, 64, 24, 48, 48}, 128, {3}, {2}, {1}})) << "two parts of the channels";
   EXPECT_TRUE(taken({{128, 64, 128, 128}, 64, {3}, {2}, {1}, {1}}, DType::f32, /*followed=*/true));
-  EXPECT_TRUE(taken({{2, 32, 96, 96, 96}, 64, {2}, {2}, {0}})) << "single taps";
-  EXPECT_TRUE(taken({{2, 64, 48, 48, 48}, 128, {2}, {2}, {0}}));
-  EXPECT_FALSE(taken({{64, 96, 56, 56}, 192, {2}, {2}, {0}})) << "too many channels of images";
+  EXPECT_TRUE(taken({{2, 64, 48, 48, 48}, 32, {2}, {2}, {0}})) << "single taps";
+  EXPECT_TRUE(taken({{2, 128, 24, 24, 24}, 64, {2}, {2}, {0}}));
+  EXPECT_FALSE(taken({{64, 192, 28, 28}, 96, {2}, {2}, {0}})) << "too many channels of images";
   EXPECT_FALSE(taken({{128, 64, 128, 128}, 64, {3}, {2}, {1}, {1}}, DType::f64));
   set_numerics({.tf32 = false});
   EXPECT_FALSE(taken({{128, 64, 128, 128}, 64, {3}, {2}, {1}, {1}}));
