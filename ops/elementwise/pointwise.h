@@ -2,9 +2,28 @@
 
 #include "frit/ops/cpu/elementwise.h"
 #include "frit/ops/elementwise/elementwise.h"
+#include "frit/ops/elementwise/functions.h"
 #include "frit/ops/operator/operator.h"
 
 namespace frit::ops {
+
+/// By the functor of an entry of functions.h, element by element: for what the compiler makes vector code of by itself, or the library has.
+/// Input types but the last may be u8.
+template <class Entry>
+ElementFunction function_of_elements(const KernelContext& call) {
+  const auto make = []<class T>() {
+    const auto function = []<class Out, class... In>(std::type_identity<Out(In...)>) {
+      return element_function<Out, In...>(typename Entry::template Functor<T>{});
+    };
+    return function(std::type_identity<typename Entry::template Signature<T>>());
+  };
+  const DType dtype = call.inputs.back().dtype();
+  if constexpr (Entry::takes_integers) {
+    return dispatch_arithmetic(dtype, make);
+  } else {
+    return dispatch_floating(dtype, make);
+  }
+}
 
 /// y = Function(x).
 template <template <class> class Function, class A = NoAttributes>

@@ -2,7 +2,6 @@
 
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/pointwise.h"
-#include "frit/ops/elementwise/unary_functors.h"
 
 namespace frit {
 
@@ -38,13 +37,8 @@ Values erf_gradient(const GradientContext& c) {
 }  // 2/sqrt(pi)
 Values zero_gradient(const GradientContext&) { return Values(1); }
 
-/// What the compiler makes vector code of by itself, or the library has.
-template <template <class> class Function>
-ElementFunction unary_function(const KernelContext& call) {
-  return dispatch_floating(call.outputs[0].dtype(), []<class T>() { return element_function<T, T>(Function<T>{}); });
-}
-
-template <template <class> class Function, ElementFunction (*rule)(const KernelContext&) = unary_function<Function>>
+template <template <class> class Function,
+          ElementFunction (*rule)(const KernelContext&) = function_of_elements<Elementwise<Unary, Function>>>
 Operator unary(const char* name, const char* summary, GradientRule gradient, Fill fill, Precision precision = Precision::full) {
   return {.name = name,
           .summary = summary,
