@@ -105,9 +105,7 @@ template <class T>
 __device__ Lane<T> fetch(DType dtype, const std::byte* place) {
   Lane<T> lane;
   with_storage<T>(dtype, [&]<class Stored>() {
-    const auto stored = *reinterpret_cast<const cuda::Vector<Stored, cuda::vector_width<T>>*>(place);
-#pragma unroll
-    for (int i = 0; i < cuda::vector_width<T>; ++i) lane[i] = convert<T>(stored[i]);
+    lane = converted<T, cuda::vector_width<T>>(*reinterpret_cast<const cuda::Vector<Stored, cuda::vector_width<T>>*>(place));
   });
   return lane;
 }
@@ -118,9 +116,7 @@ __device__ void write(const Operand& output, std::int64_t first, std::int64_t co
   constexpr int width = cuda::vector_width<T>;
   with_storage<T>(output.dtype, [&]<class Stored>() {
     auto* const data = static_cast<Stored*>(output.data);
-    cuda::Vector<Stored, width> stored;
-#pragma unroll
-    for (int i = 0; i < width; ++i) stored[i] = convert<Stored>(lane[i]);
+    const auto stored = converted<Stored, width>(lane);
     if (output.access() <= elementwise::Access::dense) {
       return elementwise::store(data + first, stored, count - first, output.access() == elementwise::Access::vector);
     }
