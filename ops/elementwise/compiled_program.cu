@@ -125,25 +125,27 @@ class Source {
     text_ += concat(parts..., '\n');
   }
 
-  void write_head() {
+  /// Up to the kernel's body. `parameter` says of the sizes what the kernel takes.
+  void write_head(const std::string& threads, const char* parameter, const std::string& constants = "") {
     line("#include \"frit/ops/elementwise/program.cuh\"");
     line("using namespace frit;");
     line("using namespace frit::ops::program;");
     line("using T = ", wide_ ? "double" : "float", ";");
     line("constexpr int width = ", width_, ";");
+    text_ += constants;
+    line("extern \"C\" __global__ void __launch_bounds__(", threads, ") program(const __grid_constant__ Operands<", tensors_.size(),
+         "> operands, ", parameter, ") {");
   }
 
   void write_in_order() {
-    write_head();
-    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<",
-         tensors_.size(), "> operands, std::int64_t count) {");
+    write_head(concat(program::threads), "std::int64_t count");
     line("  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * ", program::threads, " + threadIdx.x) * width;");
     line("  if (first >= count) return;");
     for (std::size_t k = 0; k < inputs_; ++k) {
       line("  const auto v", k, " = load<", stored(k), ", ", access_name(places_[k].access), ", T, width>(operands.of[", k,
            "], first, count);");
     }
-    for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
+    write_instructions();
     for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
       line("  store<", stored(k), ", ", access_name(places_[k].access), ">(operands.of[", k, "], first, count, v", results_[k - inputs_],
            ");");
@@ -153,10 +155,8 @@ class Source {
 
   /// Inputs that lie across are turned in shared memory first.
   void write_in_tiles() {
-    write_head();
-    line("constexpr int rows = ", tiling_->rows, ", columns = cuda::tile_elements / rows;");
-    line("extern \"C\" __global__ void __launch_bounds__(cuda::tile_threads) program(const __grid_constant__ Operands<", tensors_.size(),
-         "> operands, const __grid_constant__ cuda::TileGrid grid) {");
+    write_head("cuda::tile_threads", "const __grid_constant__ cuda::TileGrid grid",
+               concat("constexpr int rows = ", tiling_->rows, ", columns = cuda::tile_elements / rows;\n"));
     line("  const cuda::TilePlace<rows, columns> at(grid);");
     for (std::size_t k = 0; k < inputs_; ++k) {
       if (!is_turned(k)) continue;
@@ -180,7 +180,7 @@ class Source {
         line("  const auto v", k, " = load_of_row<", access_name(tiling_->matrices.access[k]), ", T, width>(r", k, ");");
       }
     }
-    for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
+    write_instructions();
     for (std::size_t k = inputs_; k < tensors_.size(); ++k) line("  store_row(r", k, ", v", results_[k - inputs_], ");");
     for (std::size_t k = 0; k < tensors_.size(); ++k) {
       if (!is_turned(k)) line("  r", k, ".advance();");
@@ -195,9 +195,7 @@ class Source {
     const auto load = [&](std::size_t k) {
       line("  const auto v", k, " = load_of_rows<", access_name(stripping_->matrices.access[k]), ", T, width>(r", k, ", rows, at.step);");
     };
-    write_head();
-    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<",
-         tensors_.size(), "> operands, const __grid_constant__ Strips strips) {");
+    write_head(concat(program::threads), "const __grid_constant__ Strips strips");
     line("  const StripPlace at(strips, width);");
     line("  int rows = at.rows;");
     line("  if (rows <= 0) return;");
@@ -210,7 +208,7 @@ class Source {
     for (std::size_t k = 0; k < inputs_; ++k) {
       if (!is_column(k)) load(k);
     }
-    for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
+    write_instructions();
     for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
       line("  store_rows<width>(r", k, ", rows, at.step, v", results_[k - inputs_], ");");
     }
@@ -223,10 +221,10 @@ class Source {
 
   bool is_turned(std::size_t k) const { return tiling_->matrices.access[k] == Access::turned; }
 
-  void write_instruction(std::size_t n) {
+  void write_instructions() {
     std::vector<bool> numbers;
     for (std::size_t k = 0; k < inputs_; ++k) numbers.push_back(places_[k].access == Access::repeated);
-    text_ += instruction_text(program_, n, wide_, numbers);
+    for (std::size_t n = 0; n < program_.instructions.size(); ++n) text_ += instruction_text(program_, n, wide_, numbers);
   }
 
   const char* stored(std::size_t k) const { return name_in_programs(tensors_[k].dtype()); }
