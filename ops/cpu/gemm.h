@@ -34,9 +34,4 @@ std::size_t gemm_scratch(const GemmShape& shape, std::size_t element_size);
 template <class T>
 void gemm(const GemmShape& shape, const T* a, const T* b, const T* packed, const T* bias, T* c, std::span<std::byte> scratch);
 
-extern template void pack_b(const GemmShape&, const float*, float*);
-extern template void pack_b(const GemmShape&, const double*, double*);
-extern template void gemm(const GemmShape&, const float*, const float*, const float*, const float*, float*, std::span<std::byte>);
-extern template void gemm(const GemmShape&, const double*, const double*, const double*, const double*, double*, std::span<std::byte>);
-
 }  // namespace frit::ops

@@ -38,9 +38,4 @@ void pack(const MatrixView<T>& matrix, T* packed);
 template <class T>
 void multiply_row(const MatrixView<T>& matrix, const T* row, T* c, bool accumulate, const T* bias);
 
-extern template void pack(const MatrixView<float>&, float*);
-extern template void pack(const MatrixView<double>&, double*);
-extern template void multiply_row(const MatrixView<float>&, const float*, float*, bool, const float*);
-extern template void multiply_row(const MatrixView<double>&, const double*, double*, bool, const double*);
-
 }  // namespace frit::ops

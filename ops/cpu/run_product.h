@@ -113,12 +113,4 @@ void add_outer_products(const OuterProducts<T>& products);
 template <class T>
 void add_outer_products(const GatheredOuterProducts<T>& products);
 
-extern template void multiply(const RunProduct<float>&);
-extern template void multiply(const RunProduct<double>&);
-extern template void multiply(const SlidingProduct<float>&);
-extern template void add_outer_products(const OuterProducts<float>&);
-extern template void add_outer_products(const OuterProducts<double>&);
-extern template void add_outer_products(const GatheredOuterProducts<float>&);
-extern template void add_outer_products(const GatheredOuterProducts<double>&);
-
 }  // namespace frit::ops

@@ -5,27 +5,14 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
+
+#include "frit/ops/cpu/polynomial.h"
 
 // Functions without branches or calls, so that a loop over them becomes vector code. Float only: for double they are the library's. They
 // keep NaN and are right at 0, infinities and subnormal numbers; the error is below 2 units in the last place. The coefficients of exp and
 // log are those of Cephes (S. Moshier), expf.c and logf.c; the other polynomials have the least relative error.
 
 namespace frit::ops {
-
-/// a * b + c, rounded once where the processor can.
-template <class T>
-T multiply_add(T a, T b, T c) {
-#if defined(__FMA__) || defined(__FP_FAST_FMAF)
-  return std::fma(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-
-/// Whether T stands for float32: a float, or a vector of them (see lanes.h).
-template <class T>
-inline constexpr bool is_single = std::is_same_v<T, float>;
 
 // What vector_exp takes: adding `rounding` rounds to an integer, held in the low bits. At the ends the result is 0 and infinity.
 inline constexpr float rounding = 0x1.8p23f, most_exponent = 104;
@@ -52,12 +39,7 @@ T vector_exp(T x) {
     const T rounded = multiply_add(limited, T(1.44269504f), T(rounding));
     const T n = rounded - rounding;
     const T r = multiply_add(n, T(2.12194440e-4f), multiply_add(n, T(-0.693359375f), limited));  // x - n log(2), the first product exact
-    T p = T(1.9875691500e-4f);
-    p = multiply_add(p, r, T(1.3981999507e-3f));
-    p = multiply_add(p, r, T(8.3334519073e-3f));
-    p = multiply_add(p, r, T(4.1665795894e-2f));
-    p = multiply_add(p, r, T(1.6666665459e-1f));
-    p = multiply_add(p, r, T(5.0000001201e-1f));
+    const T p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
     return nan_of(times_power_of_two(multiply_add(p, r * r, r) + 1.0f, rounded), x);
   } else {
     return std::exp(x);
@@ -81,15 +63,8 @@ struct Scaled {
 inline float vector_log(float x) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const auto [r, e] = Scaled(x);
-  float p = 7.0376836292e-2f;
-  p = multiply_add(p, r, -1.1514610310e-1f);
-  p = multiply_add(p, r, 1.1676998740e-1f);
-  p = multiply_add(p, r, -1.2420140846e-1f);
-  p = multiply_add(p, r, 1.4249322787e-1f);
-  p = multiply_add(p, r, -1.6668057665e-1f);
-  p = multiply_add(p, r, 2.0000714765e-1f);
-  p = multiply_add(p, r, -2.4999993993e-1f);
-  p = multiply_add(p, r, 3.3333331174e-1f);
+  const float p = polynomial(r, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+                             -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
   const float square = r * r;
   const float y = multiply_add(-0.5f, square, multiply_add(e, -2.12194440e-4f, p * r * square));
   // y is finite for every x.
@@ -109,16 +84,9 @@ inline float sine_from(float angle, std::int32_t quadrant) {
   const double n = static_cast<double>(rounded - round);
   const auto r = static_cast<float>(static_cast<double>(angle) - n * 0x1.921fb544p+0 - n * 0x1.0b4611a626331p-34);
   const float square = r * r;
-  float sine = 2.71373528e-6f;
-  sine = multiply_add(sine, square, -1.98388268e-4f);
-  sine = multiply_add(sine, square, 8.33332818e-3f);
-  sine = multiply_add(sine, square, -1.66666672e-1f);
-  sine = multiply_add(sine * square, r, r);
-  float cosine = 2.43896684e-5f;
-  cosine = multiply_add(cosine, square, -1.38869206e-3f);
-  cosine = multiply_add(cosine, square, 4.16666381e-2f);
-  cosine = multiply_add(cosine, square, -0.5f);
-  cosine = multiply_add(cosine, square, 1.0f);
+  const float odd = polynomial(square, 2.71373528e-6f, -1.98388268e-4f, 8.33332818e-3f, -1.66666672e-1f);
+  const float sine = multiply_add(odd * square, r, r);
+  const float cosine = polynomial(square, 2.43896684e-5f, -1.38869206e-3f, 4.16666381e-2f, -0.5f, 1.0f);
   const std::int32_t quarter = std::bit_cast<std::int32_t>(rounded) + quadrant;  // but for a multiple of 4
   const float magnitude = (quarter & 1) != 0 ? cosine : sine;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) ^ (static_cast<std::uint32_t>(quarter & 2) << 30));
@@ -139,30 +107,16 @@ inline float vector_pow(float base, float exponent) {
   const float positive_e = magnitude == 0 ? -infinity : finite_e, e = magnitude < infinity ? positive_e : magnitude;
   // log2(1 + r) / r; the terms with r^6 and above are so small that float does for them.
   const float square = r * r;
-  float even = 0.077360190413945054f, odd = -0.1428360398123267f;
-  even = multiply_add(even, square, 0.14475234849357851f);
-  odd = multiply_add(odd, square, -0.14315772485406311f);
-  even = multiply_add(even, square, 0.15876931711606521f);
-  odd = multiply_add(odd, square, -0.18030045166635983f);
-  even = multiply_add(even, square, 0.20617538607157995f);
+  const float even = polynomial(square, 0.077360190413945054f, 0.14475234849357851f, 0.15876931711606521f, 0.20617538607157995f);
+  const float odd = polynomial(square, -0.1428360398123267f, -0.14315772485406311f, -0.18030045166635983f);
   const auto x = static_cast<double>(r);
-  double p = static_cast<double>(multiply_add(odd, r, even));
-  p = multiply_add(p, x, -0.24045317274346334);
-  p = multiply_add(p, x, 0.28853729279433343);
-  p = multiply_add(p, x, -0.3606736746943538);
-  p = multiply_add(p, x, 0.4808983614022368);
-  p = multiply_add(p, x, -0.72134752086945686);
-  p = multiply_add(p, x, 1.4426950408686934);
+  const double p = polynomial(x, static_cast<double>(multiply_add(odd, r, even)), -0.24045317274346334, 0.28853729279433343,
+                              -0.3606736746943538, 0.4808983614022368, -0.72134752086945686, 1.4426950408686934);
   const double power = static_cast<double>(exponent) * multiply_add(p, x, static_cast<double>(e));
   constexpr double round = 0x1.8p52 + 1023;
   const double rounded = power + round, f = power - (rounded - round);
-  double q = 0.00015353342200932584;
-  q = multiply_add(q, f, 0.0013398900254717012);
-  q = multiply_add(q, f, 0.0096184376073211019);
-  q = multiply_add(q, f, 0.055503324095648364);
-  q = multiply_add(q, f, 0.24022647910195158);
-  q = multiply_add(q, f, 0.69314720288083753);
-  q = multiply_add(q, f, 1.0);
+  const double q = polynomial(f, 0.00015353342200932584, 0.0013398900254717012, 0.0096184376073211019, 0.055503324095648364,
+                              0.24022647910195158, 0.69314720288083753, 1.0);
   const auto result = static_cast<float>(q * std::bit_cast<double>(std::bit_cast<std::uint64_t>(rounded) << 52));
   const auto approximate = static_cast<float>(power);
   const float not_small = approximate < -200 ? 0.0f : result, not_large = approximate > 200 ? infinity : not_small;

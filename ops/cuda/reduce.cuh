@@ -267,10 +267,7 @@ __global__ void __launch_bounds__(LinePlan::threads) held_kernel(Reduction reduc
       if (first + j * stride >= line.end) continue;
       std::remove_pointer_t<decltype(reduction.output)>* const to = reduction.output + runs.offsets[j];
       using T = std::remove_reference_t<decltype(*to)>;
-      cuda::Vector<T, batch_size> results;
-#pragma unroll
-      for (int i = 0; i < batch_size; ++i) results[i] = convert<T>(terms[j][i]);
-      cuda::store_elements(to, results, cuda::aligned_for_vectors(reduction.output));
+      cuda::store_elements(to, converted<T, batch_size>(terms[j]), cuda::aligned_for_vectors(reduction.output));
     }
   }
 }

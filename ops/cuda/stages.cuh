@@ -2,8 +2,6 @@
 
 #include <cstdint>
 
-#include "frit/core/convert.h"
-#include "frit/core/cuda/vector.cuh"
 #include "frit/ops/cuda/computed.cuh"
 
 // What a kernel reads its data from and writes its result to: a tensor, or a program of elementwise operators on several. Kernels are
@@ -53,10 +51,7 @@ struct Stored {
   }
   template <int width, class Beside = Nothing>
   __device__ cuda::Vector<Computed, width> values(const Words<width>& words, const Channels<width>&, const Beside& = {}) const {
-    cuda::Vector<Computed, width> elements;
-#pragma unroll
-    for (int k = 0; k < width; ++k) elements[k] = convert<Computed>(words[k]);
-    return elements;
+    return converted<Computed, width>(words);
   }
 };
 
@@ -82,10 +77,7 @@ struct StoredSink {
   }
   template <int width, class C>
   __device__ void store(const Place& place, const cuda::Vector<C, width>& elements, const Words<width>&, const Channels<width>&) const {
-    cuda::Vector<T, width> stored;
-#pragma unroll
-    for (int k = 0; k < width; ++k) stored[k] = convert<T>(elements[k]);
-    cuda::store_elements(data + place.offset, stored, aligned);
+    cuda::store_elements(data + place.offset, converted<T, width>(elements), aligned);
   }
 };
 

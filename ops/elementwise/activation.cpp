@@ -51,12 +51,6 @@ std::vector<TensorType> infer_gelu(const InferContext& call) {
   return infer_same(call);
 }
 
-template <auto exact, auto approximate>
-ElementFunction gelu_function(const KernelContext& call) {
-  const bool tanh_form = call.as<GeluAttributes>().approximate == "tanh";
-  return (tanh_form ? approximate : exact)(call);
-}
-
 std::function<std::optional<Activation>(const Attributes&)> always(Activation activation) {
   return [activation](const Attributes&) { return activation; };
 }
@@ -136,14 +130,11 @@ void add_gelu_spellings() {
   }
 }
 
-/// Samples for functions with kinks: the values are far from each other, and none lies at a kink.
-std::function<std::vector<Sample>()> kinked(std::vector<Attributes> attributes = {NoAttributes{}}) {
-  return [attributes = std::move(attributes)] { return pointwise_samples(Fill::distinct, attributes); };
-}
+using Samples = std::function<std::vector<Sample>()>;
 
-std::function<std::vector<Sample>()> smooth(std::vector<Attributes> attributes = {NoAttributes{}}) {
-  return [attributes = std::move(attributes)] { return pointwise_samples(Fill::normal, attributes); };
-}
+/// For functions with kinks: the values are far from each other, and none lies at a kink.
+Samples kinked(std::vector<Attributes> attributes = {NoAttributes{}}) { return pointwise_samples(Fill::distinct, std::move(attributes)); }
+Samples smooth(std::vector<Attributes> attributes = {NoAttributes{}}) { return pointwise_samples(Fill::normal, std::move(attributes)); }
 
 }  // namespace
 }  // namespace ops
@@ -167,16 +158,13 @@ FRIT_OPERATORS(activation) {
                                                .summary = "x > 0 ? x : alpha * (exp(x) - 1)",
                                                .activation = elu_activation,
                                                .samples = kinked({EluAttributes{}, EluAttributes{2.5}})});
-  add_pointwise<GeluAttributes>(registry,
-                                {.name = "gelu",
-                                 .summary = "x times the normal distribution function, or its tanh approximation",
-                                 .infer = infer_gelu,
-                                 .decompose = spelled_gelu,
-                                 .fuse = with_defaults<GeluAttributes>,
-                                 .activation = gelu_activation,
-                                 .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})},
-                                {.forward = gelu_function<pointwise_function<GeluErf>, pointwise_function<GeluTanh>>,
-                                 .backward = gelu_function<gradient_function<GeluErf>, gradient_function<GeluTanh>>});
+  add_pointwise<Gelu, GeluAttributes>(registry, {.name = "gelu",
+                                                 .summary = "x times the normal distribution function, or its tanh approximation",
+                                                 .infer = infer_gelu,
+                                                 .decompose = spelled_gelu,
+                                                 .fuse = with_defaults<GeluAttributes>,
+                                                 .activation = gelu_activation,
+                                                 .samples = smooth({GeluAttributes{}, GeluAttributes{"tanh"}})});
   add_gelu_spellings();
   add_pointwise<Sigmoid>(
       registry,

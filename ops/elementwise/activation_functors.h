@@ -123,9 +123,9 @@ struct GeluTanh : Differentiable {
   FRIT_HOST_DEVICE static T inner(T x) { return static_cast<T>(root_two_over_pi) * (x + static_cast<T>(cubic) * x * x * x); }
 };
 
-/// The form of gelu that the attributes name. A loop on the CPU takes the form's own functor, which becomes vector code.
+/// The form of gelu that the attributes name.
 template <class T>
-struct Gelu {
+struct Gelu : Differentiable {
   bool tanh_form;
 
   explicit Gelu(const GeluAttributes& a) : tanh_form(a.approximate == "tanh") {}

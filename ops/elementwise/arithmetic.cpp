@@ -2,11 +2,9 @@
 
 #include <limits>
 
-#include "frit/ops/elementwise/arithmetic_functors.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/elementwise/unary.h"
-#include "frit/ops/elementwise/unary_functors.h"
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_ops.h"
 
@@ -74,16 +72,6 @@ GradientRule shared_gradient(const char* backward) {
   };
 }
 
-template <template <class> class Function>
-ElementFunction arithmetic_function(const KernelContext& call) {
-  return dispatch_arithmetic(call.outputs[0].dtype(), []<class T>() { return element_function<T, T, T>(Function<T>{}); });
-}
-
-template <template <class> class Function>
-ElementFunction floating_function(const KernelContext& call) {
-  return dispatch_floating(call.outputs[0].dtype(), []<class T>() { return element_function<T, T, T>(Function<T>{}); });
-}
-
 /// The powers that most programs take are products and a root.
 ElementFunction power_function(const KernelContext& call) {
   return dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
@@ -98,17 +86,6 @@ ElementFunction power_function(const KernelContext& call) {
       });
     }
     return element_function<T, T, T>(Power<T>{});
-  });
-}
-
-ElementFunction negate_function(const KernelContext& call) {
-  return dispatch_arithmetic(call.outputs[0].dtype(), []<class T>() { return element_function<T, T>(Negate<T>{}); });
-}
-
-template <template <class> class Function>
-ElementFunction share_function(const KernelContext& call) {
-  return dispatch_floating(call.outputs[0].dtype(), []<class T>() {
-    return element_function<T, T, T, T>([](T g, T a, T b) { return Function<T>{}.gradient(g, a, b); });
   });
 }
 
@@ -180,7 +157,7 @@ Operator share(const char* name, const char* summary) {
             return {emit_one(name, {c.gradients[0], c.inputs[1], c.inputs[2]}), Value{}, Value{}};
           },
           .elementwise = true,
-          .cpu = element_kernel(share_function<Function>, 3),
+          .cpu = element_kernel(function_of_elements<Elementwise<Ternary, Gradient<Function>::template Of>>, 3),
           .in_place = {{0, 0}, {0, 1}, {0, 2}},
           .samples =
               [] {
@@ -198,13 +175,15 @@ Operator share(const char* name, const char* summary) {
 }  // namespace frit
 
 FRIT_OPERATORS(arithmetic) {
-  Operator add = binary("add", "a + b", add_gradient, arithmetic_function<Add>, Fill::normal, Fill::normal, -0.0);
+  Operator add = binary("add", "a + b", add_gradient, function_of_elements<OfAnyDType<Binary, Add>>, Fill::normal, Fill::normal, -0.0);
   add.commutative = true;
   add.linear_inputs = {{0, LinearInput::addend}, {1, LinearInput::addend}};
   const auto added = [](Value x) { return ChannelAffine{{}, x}; };
   add.channel_affine = channel_affine(added, added);
-  Operator subtract = binary("subtract", "a - b", subtract_gradient, arithmetic_function<Subtract>, Fill::normal, Fill::normal, 0);
-  Operator multiply = binary("multiply", "a * b", multiply_gradient, arithmetic_function<Multiply>, Fill::normal, Fill::normal, 1);
+  Operator subtract =
+      binary("subtract", "a - b", subtract_gradient, function_of_elements<OfAnyDType<Binary, Subtract>>, Fill::normal, Fill::normal, 0);
+  Operator multiply =
+      binary("multiply", "a * b", multiply_gradient, function_of_elements<OfAnyDType<Binary, Multiply>>, Fill::normal, Fill::normal, 1);
   multiply.commutative = true;
   multiply.linear_inputs = {{0, LinearInput::factor}, {1, LinearInput::factor}};
   const auto multiplied = [](Value x) { return ChannelAffine{x, {}}; };
@@ -219,9 +198,9 @@ FRIT_OPERATORS(arithmetic) {
       });
   // Not marked commutative: of -0 and 0 they give one by its place.
   Operator minimum = binary("minimum", "the smaller of a and b; NaN if either is", shared_gradient("minimum_backward"),
-                            arithmetic_function<Minimum>, Fill::normal, Fill::normal);
+                            function_of_elements<OfAnyDType<Binary, Minimum>>, Fill::normal, Fill::normal);
   Operator maximum = binary("maximum", "the larger of a and b; NaN if either is", shared_gradient("maximum_backward"),
-                            arithmetic_function<Maximum>, Fill::normal, Fill::normal);
+                            function_of_elements<OfAnyDType<Binary, Maximum>>, Fill::normal, Fill::normal);
   add.binary = BinaryFunction::add;
   subtract.binary = BinaryFunction::subtract;
   multiply.binary = BinaryFunction::multiply;
@@ -231,7 +210,8 @@ FRIT_OPERATORS(arithmetic) {
     op->dtypes.assign(std::begin(all_dtypes), std::end(all_dtypes));
     registry.add(std::move(*op));
   }
-  Operator divide = binary("divide", "a / b", divide_gradient, floating_function<Divide>, Fill::normal, Fill::nonzero, 1);
+  Operator divide =
+      binary("divide", "a / b", divide_gradient, function_of_elements<Elementwise<Binary, Divide>>, Fill::normal, Fill::nonzero, 1);
   divide.binary = BinaryFunction::divide;
   divide.linear_inputs = {{0, LinearInput::factor}};
   divide.channel_affine = channel_affine([](Value x) { return ChannelAffine{1.0 / x, {}}; }, [](Value) { return ChannelAffine{}; });
@@ -248,7 +228,7 @@ FRIT_OPERATORS(arithmetic) {
        .infer = infer_same,
        .gradient = negate_gradient,
        .elementwise = true,
-       .cpu = element_kernel(negate_function, 1),
+       .cpu = element_kernel(function_of_elements<OfAnyDType<Unary, Negate>>, 1),
        .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
        .in_place = {{0, 0}},
        .samples = [] {

@@ -1,7 +1,6 @@
 #include "frit/ops/elementwise/compare.h"
 
 #include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/elementwise/compare_functors.h"
 #include "frit/ops/elementwise/pointwise.h"
 #include "frit/ops/operator/operator.h"
 
@@ -34,11 +33,6 @@ namespace {
 
 std::vector<TensorType> infer_comparison(const InferContext& call) { return {{DType::u8, infer_broadcast(call)[0].shape}}; }
 
-template <template <class> class Function>
-ElementFunction comparison_function(const KernelContext& call) {
-  return dispatch_arithmetic(call.inputs[0].dtype(), []<class T>() { return element_function<std::uint8_t, T, T>(Function<T>{}); });
-}
-
 std::vector<Sample> comparison_samples() {
   const SampleInput grid({3, 5}, Fill::integers);
   return {{.inputs = {Shape{2, 3, 5}, Shape{2, 3, 5}}},
@@ -58,7 +52,7 @@ Operator comparison(const char* name, const char* summary, bool commutative) {
           .infer = infer_comparison,
           .no_gradient = "integer result",
           .elementwise = true,
-          .cpu = element_kernel(comparison_function<Function>, 2),
+          .cpu = element_kernel(function_of_elements<OfAnyDType<Comparison, Function>>, 2),
           .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
           .commutative = commutative,
           .samples = comparison_samples};
@@ -74,10 +68,6 @@ std::vector<TensorType> infer_where(const InferContext& call) {
 Values where_gradient(const GradientContext& c) {
   const Value g = c.gradients[0], condition = c.inputs[0], zero = scalar(g, 0);
   return {Value{}, c.wanted[1] ? where(condition, g, zero) : Value{}, c.wanted[2] ? where(condition, zero, g) : Value{}};
-}
-
-ElementFunction where_function(const KernelContext& call) {
-  return dispatch_arithmetic(call.outputs[0].dtype(), []<class T>() { return element_function<T, std::uint8_t, T, T>(Where<T>{}); });
 }
 
 std::vector<Sample> where_samples() {
@@ -108,7 +98,7 @@ FRIT_OPERATORS(compare) {
                 .infer = infer_where,
                 .gradient = where_gradient,
                 .elementwise = true,
-                .cpu = element_kernel(where_function, 3),
+                .cpu = element_kernel(function_of_elements<OfAnyDType<Selection, Where>>, 3),
                 .dtypes = {DType::u8},
                 .in_place = {{0, 1}, {0, 2}},
                 .samples = where_samples});

@@ -6,35 +6,18 @@
 
 namespace frit::ops {
 
-template <class T>
-struct Equal {
-  FRIT_HOST_DEVICE std::uint8_t operator()(T a, T b) const { return a == b; }
-};
-
-template <class T>
-struct NotEqual {
-  FRIT_HOST_DEVICE std::uint8_t operator()(T a, T b) const { return a != b; }
-};
-
-template <class T>
-struct Less {
-  FRIT_HOST_DEVICE std::uint8_t operator()(T a, T b) const { return a < b; }
-};
-
-template <class T>
-struct LessEqual {
-  FRIT_HOST_DEVICE std::uint8_t operator()(T a, T b) const { return a <= b; }
-};
-
-template <class T>
-struct Greater {
-  FRIT_HOST_DEVICE std::uint8_t operator()(T a, T b) const { return a > b; }
-};
-
-template <class T>
-struct GreaterEqual {
-  FRIT_HOST_DEVICE std::uint8_t operator()(T a, T b) const { return a >= b; }
-};
+#define FRIT_COMPARISON(Name, op)                                               \
+  template <class T>                                                            \
+  struct Name {                                                                 \
+    FRIT_HOST_DEVICE std::uint8_t operator()(T a, T b) const { return a op b; } \
+  };
+FRIT_COMPARISON(Equal, ==)
+FRIT_COMPARISON(NotEqual, !=)
+FRIT_COMPARISON(Less, <)
+FRIT_COMPARISON(LessEqual, <=)
+FRIT_COMPARISON(Greater, >)
+FRIT_COMPARISON(GreaterEqual, >=)
+#undef FRIT_COMPARISON
 
 /// Any condition but 0 selects `a`.
 template <class T>

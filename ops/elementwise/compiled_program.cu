@@ -64,24 +64,20 @@ struct Place {
 };
 
 /// Elements that a thread takes at a time: 16 bytes of the narrowest tensor that is as large as the result.
-int width_for(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide) {
-  if (wide) return 2;
+int width_for(const ProgramCall& call) {
+  if (call.wide) return 2;
   const auto is_narrow = [](const Tensor& tensor) { return tensor.defined() && size_of(tensor.dtype()) < 4 && tensor.is_contiguous(); };
-  return std::any_of(inputs.begin(), inputs.end(), is_narrow) || std::any_of(outputs.begin(), outputs.end(), is_narrow) ? 8 : 4;
+  return std::ranges::any_of(call.inputs, is_narrow) || std::ranges::any_of(call.outputs, is_narrow) ? 8 : 4;
 }
 
 class Source {
  public:
-  Source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide)
-      : program_(program),
-        wide_(wide),
-        width_(width_for(inputs, outputs, wide)),
-        inputs_(inputs.size()),
-        tensors_(inputs.begin(), inputs.end()) {
-    for (std::size_t k = 0; k < outputs.size(); ++k) {
-      if (!outputs[k].defined()) continue;
-      tensors_.push_back(outputs[k]);
-      results_.push_back(program.outputs[k]);
+  explicit Source(const ProgramCall& call)
+      : program_(call.program), wide_(call.wide), width_(width_for(call)), inputs_(call.inputs.size()), tensors_(call.inputs) {
+    for (std::size_t k = 0; k < call.outputs.size(); ++k) {
+      if (!call.outputs[k].defined()) continue;
+      tensors_.push_back(call.outputs[k]);
+      results_.push_back(program_.outputs[k]);
     }
     const std::optional<program::Matrices> matrices = program::Matrices::of(tensors_, inputs_);
     tiling_ = program::Tiling::of(matrices, tensors_, width_);
@@ -129,25 +125,27 @@ class Source {
     text_ += concat(parts..., '\n');
   }
 
-  void write_head() {
+  /// Up to the kernel's body. `parameter` says of the sizes what the kernel takes.
+  void write_head(const std::string& threads, const char* parameter, const std::string& constants = "") {
     line("#include \"frit/ops/elementwise/program.cuh\"");
     line("using namespace frit;");
     line("using namespace frit::ops::program;");
     line("using T = ", wide_ ? "double" : "float", ";");
     line("constexpr int width = ", width_, ";");
+    text_ += constants;
+    line("extern \"C\" __global__ void __launch_bounds__(", threads, ") program(const __grid_constant__ Operands<", tensors_.size(),
+         "> operands, ", parameter, ") {");
   }
 
   void write_in_order() {
-    write_head();
-    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<",
-         tensors_.size(), "> operands, std::int64_t count) {");
+    write_head(concat(program::threads), "std::int64_t count");
     line("  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * ", program::threads, " + threadIdx.x) * width;");
     line("  if (first >= count) return;");
     for (std::size_t k = 0; k < inputs_; ++k) {
       line("  const auto v", k, " = load<", stored(k), ", ", access_name(places_[k].access), ", T, width>(operands.of[", k,
            "], first, count);");
     }
-    for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
+    write_instructions();
     for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
       line("  store<", stored(k), ", ", access_name(places_[k].access), ">(operands.of[", k, "], first, count, v", results_[k - inputs_],
            ");");
@@ -157,10 +155,8 @@ class Source {
 
   /// Inputs that lie across are turned in shared memory first.
   void write_in_tiles() {
-    write_head();
-    line("constexpr int rows = ", tiling_->rows, ", columns = cuda::tile_elements / rows;");
-    line("extern \"C\" __global__ void __launch_bounds__(cuda::tile_threads) program(const __grid_constant__ Operands<", tensors_.size(),
-         "> operands, const __grid_constant__ cuda::TileGrid grid) {");
+    write_head("cuda::tile_threads", "const __grid_constant__ cuda::TileGrid grid",
+               concat("constexpr int rows = ", tiling_->rows, ", columns = cuda::tile_elements / rows;\n"));
     line("  const cuda::TilePlace<rows, columns> at(grid);");
     for (std::size_t k = 0; k < inputs_; ++k) {
       if (!is_turned(k)) continue;
@@ -184,7 +180,7 @@ class Source {
         line("  const auto v", k, " = load_of_row<", access_name(tiling_->matrices.access[k]), ", T, width>(r", k, ");");
       }
     }
-    for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
+    write_instructions();
     for (std::size_t k = inputs_; k < tensors_.size(); ++k) line("  store_row(r", k, ", v", results_[k - inputs_], ");");
     for (std::size_t k = 0; k < tensors_.size(); ++k) {
       if (!is_turned(k)) line("  r", k, ".advance();");
@@ -199,9 +195,7 @@ class Source {
     const auto load = [&](std::size_t k) {
       line("  const auto v", k, " = load_of_rows<", access_name(stripping_->matrices.access[k]), ", T, width>(r", k, ", rows, at.step);");
     };
-    write_head();
-    line("extern \"C\" __global__ void __launch_bounds__(", program::threads, ") program(const __grid_constant__ Operands<",
-         tensors_.size(), "> operands, const __grid_constant__ Strips strips) {");
+    write_head(concat(program::threads), "const __grid_constant__ Strips strips");
     line("  const StripPlace at(strips, width);");
     line("  int rows = at.rows;");
     line("  if (rows <= 0) return;");
@@ -214,7 +208,7 @@ class Source {
     for (std::size_t k = 0; k < inputs_; ++k) {
       if (!is_column(k)) load(k);
     }
-    for (std::size_t n = 0; n < program_.instructions.size(); ++n) write_instruction(n);
+    write_instructions();
     for (std::size_t k = inputs_; k < tensors_.size(); ++k) {
       line("  store_rows<width>(r", k, ", rows, at.step, v", results_[k - inputs_], ");");
     }
@@ -227,10 +221,10 @@ class Source {
 
   bool is_turned(std::size_t k) const { return tiling_->matrices.access[k] == Access::turned; }
 
-  void write_instruction(std::size_t n) {
+  void write_instructions() {
     std::vector<bool> numbers;
     for (std::size_t k = 0; k < inputs_; ++k) numbers.push_back(places_[k].access == Access::repeated);
-    text_ += instruction_text(program_, n, wide_, numbers);
+    for (std::size_t n = 0; n < program_.instructions.size(); ++n) text_ += instruction_text(program_, n, wide_, numbers);
   }
 
   const char* stored(std::size_t k) const { return name_in_programs(tensors_[k].dtype()); }
@@ -282,13 +276,30 @@ std::string instruction_text(const ElementwiseProgram& program, std::size_t n, b
                 operands, ");\n");
 }
 
-std::string program_source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide) {
-  return Source(program, inputs, outputs, wide).text();
+ProgramCall::ProgramCall(const ElementwiseProgram& called, std::span<const Tensor> given, std::span<const Tensor> results)
+    : program(called) {
+  Dims axes;
+  Shape shape;
+  for (const Tensor& result : results) {
+    if (result.defined() && !like.defined()) {
+      axes = memory_order(result);
+      shape = result.shape();
+      like = result.permute(axes);
+    }
+    wide = wide || (result.defined() && result.dtype() == DType::f64);
+    outputs.push_back(result.defined() ? result.permute(axes) : result);
+  }
+  if (!like.defined()) return;
+  for (const Tensor& input : given) {
+    wide = wide || input.dtype() == DType::f64;
+    inputs.push_back(input.expand(shape).permute(axes));
+  }
 }
 
-bool run_compiled_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
-                          cudaStream_t stream) {
-  const Source source(program, inputs, outputs, wide);
+std::string program_source(const ProgramCall& call) { return Source(call).text(); }
+
+bool run_compiled_program(const ProgramCall& call, cudaStream_t stream) {
+  const Source source(call);
   if (!source.is_possible()) return false;
   const nvrtc::CompiledKernel kernel = nvrtc::compile("program", source.text(), cuda::current_device().index);
   if (kernel.function == nullptr) return false;
@@ -296,11 +307,11 @@ bool run_compiled_program(const ElementwiseProgram& program, std::span<const Ten
   return true;
 }
 
-bool compile_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
-                     Device device) {
-  const Source source(program, inputs, outputs, wide);
-  (void)cuda::compute_stream(device.index);  // makes the device the thread's
-  return source.is_possible() && nvrtc::compile("program", source.text(), device.index).function != nullptr;
+bool compile_program(const ProgramCall& call) {
+  const Source source(call);
+  const int device = call.like.device().index;
+  (void)cuda::compute_stream(device);  // makes the device the thread's
+  return source.is_possible() && nvrtc::compile("program", source.text(), device).function != nullptr;
 }
 
 bool run_compiled(const KernelContext& call) {
@@ -311,20 +322,12 @@ bool run_compiled(const KernelContext& call) {
   const auto is_known = [](const Tensor& tensor) { return is_floating(tensor.dtype()) || tensor.dtype() == DType::u8; };
   if (output.elements() < smallest_compiled || std::none_of(call.inputs.begin(), call.inputs.end(), lies_otherwise)) return false;
   if (!is_known(output) || !std::all_of(call.inputs.begin(), call.inputs.end(), is_known)) return false;
-  const Dims axes = memory_order(output);
   ElementwiseProgram program;
   program.inputs = static_cast<int>(call.inputs.size());
   program.outputs = {program.inputs};
   program.instructions.push_back({&call.op, call.attributes, {}});
-  std::vector<Tensor> inputs;
-  bool wide = output.dtype() == DType::f64;
-  for (const Tensor& input : call.inputs) {
-    program.instructions[0].operands.push_back(static_cast<int>(inputs.size()));
-    inputs.push_back(input.expand(output.shape()).permute(axes));
-    wide = wide || input.dtype() == DType::f64;
-  }
-  const Tensor outputs[] = {output.permute(axes)};
-  return run_compiled_program(program, inputs, outputs, wide, call.stream);
+  for (int k = 0; k < program.inputs; ++k) program.instructions[0].operands.push_back(k);
+  return run_compiled_program({program, call.inputs, call.outputs.first(1)}, call.stream);
 }
 
 }  // namespace frit::ops

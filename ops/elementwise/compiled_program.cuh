@@ -8,15 +8,23 @@
 
 namespace frit::ops {
 
-/// Launches a kernel that was compiled for the program, for these dtypes and for how these tensors lie; computes in float64 if `wide`, else
-/// in float32. All tensors have one shape, whose axes stand in the order of memory of the first output that is defined; outputs that nobody
-/// reads are undefined. False where there is no such kernel, and the interpreter has to do.
-bool run_compiled_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
-                          CUstream_st* stream);
+/// A program's call as its kernels take it: all tensors in one shape, whose axes stand in the order of memory of the first output that
+/// somebody reads. Outputs that nobody reads are undefined.
+struct ProgramCall {
+  const ElementwiseProgram& program;
+  std::vector<Tensor> inputs = {}, outputs = {};
+  Tensor like = {};   ///< that first output; undefined if there is none
+  bool wide = false;  ///< computed in float64, else in float32
+
+  ProgramCall(const ElementwiseProgram& called, std::span<const Tensor> given, std::span<const Tensor> results);
+};
+
+/// Launches a kernel that was compiled for the program, for these dtypes and for how these tensors lie. False where there is no such
+/// kernel, and the interpreter has to do.
+bool run_compiled_program(const ProgramCall& call, CUstream_st* stream);
 
 /// Compiles that kernel if need be, for the outputs' device, and runs nothing. Whether there is one.
-bool compile_program(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide,
-                     Device device);
+bool compile_program(const ProgramCall& call);
 
 /// Elements from which on a kernel of its own is worth being compiled.
 inline constexpr std::int64_t smallest_compiled = 1 << 16;
@@ -25,6 +33,6 @@ inline constexpr std::int64_t smallest_compiled = 1 << 16;
 bool run_compiled(const KernelContext& call);
 
 /// The source of that kernel, which is named "program".
-std::string program_source(const ElementwiseProgram& program, std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool wide);
+std::string program_source(const ProgramCall& call);
 
 }  // namespace frit::ops

@@ -105,9 +105,7 @@ template <class T>
 __device__ Lane<T> fetch(DType dtype, const std::byte* place) {
   Lane<T> lane;
   with_storage<T>(dtype, [&]<class Stored>() {
-    const auto stored = *reinterpret_cast<const cuda::Vector<Stored, cuda::vector_width<T>>*>(place);
-#pragma unroll
-    for (int i = 0; i < cuda::vector_width<T>; ++i) lane[i] = convert<T>(stored[i]);
+    lane = converted<T, cuda::vector_width<T>>(*reinterpret_cast<const cuda::Vector<Stored, cuda::vector_width<T>>*>(place));
   });
   return lane;
 }
@@ -118,9 +116,7 @@ __device__ void write(const Operand& output, std::int64_t first, std::int64_t co
   constexpr int width = cuda::vector_width<T>;
   with_storage<T>(output.dtype, [&]<class Stored>() {
     auto* const data = static_cast<Stored*>(output.data);
-    cuda::Vector<Stored, width> stored;
-#pragma unroll
-    for (int i = 0; i < width; ++i) stored[i] = convert<Stored>(lane[i]);
+    const auto stored = converted<Stored, width>(lane);
     if (output.access() <= elementwise::Access::dense) {
       return elementwise::store(data + first, stored, count - first, output.access() == elementwise::Access::vector);
     }
@@ -192,28 +188,17 @@ __global__ void __launch_bounds__(threads) program_kernel(const __grid_constant_
   }
 }
 
-/// One call's tensors with their axes in the order of memory; all have the outputs' shape.
-struct Tensors {
-  std::vector<Tensor> inputs, outputs;
-
-  Tensors slice(int axis, std::int64_t begin, std::int64_t end) const {
-    Tensors result = *this;
-    for (Tensor& input : result.inputs) input = input.slice(axis, begin, end);
-    for (Tensor& output : result.outputs) output = output.defined() ? output.slice(axis, begin, end) : output;
-    return result;
-  }
-};
-
 template <class T>
 class Launch {
  public:
-  Launch(const ElementwiseProgram& program, const Tensors& tensors, const Tensor& like)
-      : slots_(program, kept(program), /*outputs_stay=*/false),
-        program_{program.inputs, static_cast<int>(program.instructions.size()), {}, {}, {}} {
-    for (std::size_t k = 0; k < tensors.inputs.size(); ++k) program_.input[k] = operand(tensors.inputs[k], like, slots_.slots[k]);
-    for (std::size_t k = 0; k < tensors.outputs.size(); ++k) {
-      if (!tensors.outputs[k].defined()) continue;
-      program_.output[k] = operand(tensors.outputs[k], like, slots_.count);
+  explicit Launch(const ProgramCall& call)
+      : slots_(call.program, kept(call.program), /*outputs_stay=*/false),
+        program_{call.program.inputs, static_cast<int>(call.program.instructions.size()), {}, {}, {}} {
+    const ElementwiseProgram& program = call.program;
+    for (std::size_t k = 0; k < call.inputs.size(); ++k) program_.input[k] = operand(call.inputs[k], call.like, slots_.slots[k]);
+    for (std::size_t k = 0; k < call.outputs.size(); ++k) {
+      if (!call.outputs[k].defined()) continue;
+      program_.output[k] = operand(call.outputs[k], call.like, slots_.count);
       scatters_ = scatters_ || program_.output[k].plan.access[0] > elementwise::Access::dense;
     }
     const std::vector<int> outputs = program.output_numbers();
@@ -221,7 +206,7 @@ class Launch {
       const ElementwiseProgram::Instruction& source = program.instructions[static_cast<std::size_t>(n)];
       Instruction& instruction = program_.instruction[n];
       const auto value = static_cast<std::size_t>(program.inputs + n);
-      const bool written = outputs[value] >= 0 && tensors.outputs[static_cast<std::size_t>(outputs[value])].defined();
+      const bool written = outputs[value] >= 0 && call.outputs[static_cast<std::size_t>(outputs[value])].defined();
       instruction.functor = source.op->cuda.functor(source.attributes, std::is_same_v<T, double>);
       instruction.operand_count = static_cast<std::uint8_t>(source.operands.size());
       instruction.slot = slot(value);
@@ -229,8 +214,7 @@ class Launch {
       for (std::size_t k = 0; k < source.operands.size(); ++k) {
         const auto read = static_cast<std::size_t>(source.operands[k]);
         const bool input = source.operands[k] < program.inputs;
-        instruction.operands[k] = {read + 1 == value && !input ? nowhere : slot(read),
-                                   input ? tensors.inputs[read].dtype() : dtype_of<T>()};
+        instruction.operands[k] = {read + 1 == value && !input ? nowhere : slot(read), input ? call.inputs[read].dtype() : dtype_of<T>()};
       }
     }
   }
@@ -272,68 +256,47 @@ class Launch {
   bool any_indexed_ = false, scatters_ = false;
 };
 
-template <class T>
-void run_tensors(cudaStream_t stream, const ElementwiseProgram& program, const Tensors& tensors) {
-  const auto defined = [](const Tensor& tensor) { return tensor.defined(); };
-  const Tensor& like = *std::find_if(tensors.outputs.begin(), tensors.outputs.end(), defined);
-  const std::int64_t count = like.elements();
-  if (count == 0) return;
-  const Launch<T> launch(program, tensors, like);
-  if (!launch.any_indexed() || count <= elementwise::most_indexed_elements) return launch.run(stream, count);
-  int axis = 0;
-  while (like.shape()[axis] == 1) ++axis;
-  const std::int64_t size = like.shape()[axis], half = size / 2;
-  run_tensors<T>(stream, program, tensors.slice(axis, 0, half));
-  run_tensors<T>(stream, program, tensors.slice(axis, half, size));
+ProgramCall slice(ProgramCall call, int axis, std::int64_t begin, std::int64_t end) {
+  const auto cut = [&](Tensor& tensor) { tensor = tensor.defined() ? tensor.slice(axis, begin, end) : tensor; };
+  std::ranges::for_each(call.inputs, cut);
+  std::ranges::for_each(call.outputs, cut);
+  cut(call.like);
+  return call;
 }
 
-/// A call's tensors in one shape, whose axes stand in the order of memory of the first output that somebody reads.
-struct ProgramCall {
-  const ElementwiseProgram& program;
-  Tensors tensors;
-  bool wide = false;
-  Shape shape = {};
-  Device device = {};
-  std::optional<Dims> axes = {};  ///< none where nobody reads any output
+template <class T>
+void interpret(const ProgramCall& call, cudaStream_t stream) {
+  const std::int64_t count = call.like.elements();
+  if (count == 0) return;
+  const Launch<T> launch(call);
+  if (!launch.any_indexed() || count <= elementwise::most_indexed_elements) return launch.run(stream, count);
+  int axis = 0;
+  while (call.like.shape()[axis] == 1) ++axis;
+  const std::int64_t size = call.like.shape()[axis], half = size / 2;
+  interpret<T>(slice(call, axis, 0, half), stream);
+  interpret<T>(slice(call, axis, half, size), stream);
+}
 
-  explicit ProgramCall(const KernelContext& call) : program(call.as<ElementwiseAttributes>().program) {
-    for (const Tensor& output : call.outputs) {
-      if (output.defined() && !axes) {
-        axes = memory_order(output);
-        shape = output.shape();
-        device = output.device();
-      }
-      wide = wide || (output.defined() && output.dtype() == DType::f64);
-      tensors.outputs.push_back(output.defined() ? output.permute(*axes) : output);
-    }
-    if (!axes) return;
-    for (const Tensor& input : call.inputs) {
-      wide = wide || input.dtype() == DType::f64;
-      tensors.inputs.push_back(input.expand(shape).permute(*axes));
-    }
-  }
+ProgramCall call_of(const KernelContext& context) { return {context.as<ElementwiseAttributes>().program, context.inputs, context.outputs}; }
 
-  bool is_large() const { return axes && element_count(shape) >= smallest_compiled; }
-};
+bool is_large(const ProgramCall& call) { return call.like.defined() && call.like.elements() >= smallest_compiled; }
 
 void prepare_cuda_program(const KernelContext& context) {
-  const ProgramCall call(context);
-  if (call.is_large()) compile_program(call.program, call.tensors.inputs, call.tensors.outputs, call.wide, call.device);
+  const ProgramCall call = call_of(context);
+  if (is_large(call)) compile_program(call);
 }
 
 std::string describe_cuda_program(const KernelContext& context) {
-  const ProgramCall call(context);
-  if (!call.is_large()) return "interpreted, small";
-  if (compile_program(call.program, call.tensors.inputs, call.tensors.outputs, call.wide, call.device)) return "compiled";
-  return nvrtc::is_available(call.device.index) ? "interpreted, as its tensors lie" : "interpreted, without NVRTC";
+  const ProgramCall call = call_of(context);
+  if (!is_large(call)) return "interpreted, small";
+  if (compile_program(call)) return "compiled";
+  return nvrtc::is_available(call.like.device().index) ? "interpreted, as its tensors lie" : "interpreted, without NVRTC";
 }
 
 void run_cuda_program(const KernelContext& context) {
-  const ProgramCall call(context);
-  if (!call.axes) return;
-  const auto& [inputs, outputs] = call.tensors;
-  if (call.is_large() && run_compiled_program(call.program, inputs, outputs, call.wide, context.stream)) return;
-  (call.wide ? run_tensors<double> : run_tensors<float>)(context.stream, call.program, call.tensors);
+  const ProgramCall call = call_of(context);
+  if (!call.like.defined() || (is_large(call) && run_compiled_program(call, context.stream))) return;
+  call.wide ? interpret<double>(call, context.stream) : interpret<float>(call, context.stream);
 }
 
 }  // namespace

@@ -20,14 +20,16 @@ Kernel element_kernel(ElementRule rule, int inputs) {
   return kernel;
 }
 
-std::vector<Sample> pointwise_samples(Fill fill, const std::vector<Attributes>& attributes) {
-  std::vector<Sample> samples;
-  for (const Attributes& a : attributes) {
-    for (const Shape& shape : {Shape{2, 3, 5}, Shape{7}, Shape{1}, Shape{}, Shape{0, 4}, Shape{2, 3, 2, 3}}) {
-      samples.push_back({.inputs = {{shape, fill}}, .attributes = a});
+std::function<std::vector<Sample>()> pointwise_samples(Fill fill, std::vector<Attributes> attributes) {
+  return [fill, attributes = std::move(attributes)] {
+    std::vector<Sample> samples;
+    for (const Attributes& a : attributes) {
+      for (const Shape& shape : {Shape{2, 3, 5}, Shape{7}, Shape{1}, Shape{}, Shape{0, 4}, Shape{2, 3, 2, 3}}) {
+        samples.push_back({.inputs = {{shape, fill}}, .attributes = a});
+      }
     }
-  }
-  return samples;
+    return samples;
+  };
 }
 
 Operator pointwise_backward(const Operator& entry, const PointwiseKernels& kernels) {

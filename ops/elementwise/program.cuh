@@ -2,16 +2,17 @@
 
 #include <cstdint>
 
-#include "frit/core/convert.h"
 #include "frit/core/cuda/divisor.cuh"
 #include "frit/core/cuda/tile.cuh"
-#include "frit/core/cuda/vector.cuh"
+#include "frit/ops/cuda/computed.cuh"
 #include "frit/ops/elementwise/functions.h"
 
 // What the kernel of one program of elementwise operators is written in: see compiled_program.cu, which writes it. NVRTC compiles this
 // header and all that it includes, without a C++ library; what it has instead lies in ops/libraries/cuda/rtc.
 
 namespace frit::ops::program {
+
+using ops::converted;
 
 inline constexpr int threads = 256, most_rank = 8;
 
@@ -54,15 +55,6 @@ template <int count>
 struct Operands {
   Operand of[count];
 };
-
-/// Some elements in another type.
-template <class To, int width, class Elements>
-__device__ cuda::Vector<To, width> converted(const Elements& elements) {
-  cuda::Vector<To, width> result;
-#pragma unroll
-  for (int i = 0; i < width; ++i) result[i] = convert<To>(elements[i]);
-  return result;
-}
 
 /// Elements first ... of an operand, converted to T; those from `count` on are 0.
 template <class Stored, Access access, class T, int width>

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <type_traits>
 
-#include "frit/core/half.h"
 #include "frit/ops/cpu/vector_math.h"
 
 // The transcendental functions that the functors use. For float and vectors of it on the host they have no branches and no calls, but for
@@ -32,24 +31,6 @@ FRIT_HOST_DEVICE T magnitude(T x) {
 template <class T>
 FRIT_HOST_DEVICE T with_sign_of(T sign, T x) {
   return std::copysign(x, sign);
-}
-
-/// a * b + c, for float on the host rounded once where the processor can.
-template <class T>
-FRIT_HOST_DEVICE T fused(T a, T b, T c) {
-  if constexpr (branch_free<T>) {
-    return multiply_add(a, b, c);
-  } else {
-    return a * b + c;
-  }
-}
-
-/// A polynomial of x, given its coefficients from that of the highest power on.
-template <class T, class... Rest>
-FRIT_HOST_DEVICE T polynomial(T x, double highest, Rest... rest) {
-  T sum = static_cast<T>(highest);
-  ((sum = fused(sum, x, static_cast<T>(rest))), ...);
-  return sum;
 }
 
 template <class T>
@@ -118,7 +99,7 @@ template <class T>
 FRIT_HOST_DEVICE T small_tanh(T x) {
   const T z = x * x;
   const T p = polynomial(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1);
-  return fused(p * z, x, x);
+  return multiply_add(p * z, x, x);
 }
 
 template <class T>
@@ -153,8 +134,8 @@ FRIT_HOST_DEVICE inline T error_function(T x) {
     const T small = polynomial(square, -6.0903602e-4, 5.0119629e-3, -2.6778909e-2, 1.12821408e-1, -3.76125233e-1, 1.28379154e-1);
     const T t = select(size > 4, T(4), size);  // where it is 1
     const T large = polynomial(t, -2.14595058e-4, 3.21997580e-3, -2.29060321e-2, 1.05286855e-1, 6.35699367e-1, 1.28519953e-1);
-    const T outside = with_sign_of(x, 1 - exponential(fused(large, -t, -t)));
-    const T inside = fused(small, x, x);
+    const T outside = with_sign_of(x, 1 - exponential(multiply_add(large, -t, -t)));
+    const T inside = multiply_add(small, x, x);
     return select(size < static_cast<T>(0.9), inside, outside);
   } else {
     return std::erf(x);
@@ -168,7 +149,7 @@ FRIT_HOST_DEVICE T log_one_plus(T x) {
     // 2 artanh(z) with z = x / (2 + x); the polynomial has the least relative error.
     const T z = x / (2 + x), square = z * z;
     const T p = polynomial(square, 2.80119948e-1, 2.80018038e-1, 4.00215273e-1, 6.66664163e-1);
-    return fused(p * square, z, 2 * z);
+    return multiply_add(p * square, z, 2 * z);
   } else {
     return std::log1p(x);
   }

@@ -2,7 +2,6 @@
 
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/pointwise.h"
-#include "frit/ops/elementwise/unary_functors.h"
 
 namespace frit {
 
@@ -38,13 +37,8 @@ Values erf_gradient(const GradientContext& c) {
 }  // 2/sqrt(pi)
 Values zero_gradient(const GradientContext&) { return Values(1); }
 
-/// What the compiler makes vector code of by itself, or the library has.
-template <template <class> class Function>
-ElementFunction unary_function(const KernelContext& call) {
-  return dispatch_floating(call.outputs[0].dtype(), []<class T>() { return element_function<T, T>(Function<T>{}); });
-}
-
-template <template <class> class Function, ElementFunction (*rule)(const KernelContext&) = unary_function<Function>>
+template <template <class> class Function,
+          ElementFunction (*rule)(const KernelContext&) = function_of_elements<Elementwise<Unary, Function>>>
 Operator unary(const char* name, const char* summary, GradientRule gradient, Fill fill, Precision precision = Precision::full) {
   return {.name = name,
           .summary = summary,
@@ -55,7 +49,7 @@ Operator unary(const char* name, const char* summary, GradientRule gradient, Fil
           .precision = precision,
           .cpu = element_kernel(rule, 1),
           .in_place = {{0, 0}},
-          .samples = [fill] { return pointwise_samples(fill); }};
+          .samples = pointwise_samples(fill)};
 }
 
 }  // namespace
@@ -63,23 +57,23 @@ Operator unary(const char* name, const char* summary, GradientRule gradient, Fil
 }  // namespace frit
 
 FRIT_OPERATORS(unary) {
-  add_pointwise<Abs>(registry, {.name = "abs", .summary = "|x|", .samples = [] { return pointwise_samples(Fill::nonzero); }});
-  registry.add(unary<Exp, pointwise_function<Exp>>("exp", "e to the x", exp_gradient, Fill::normal));
-  registry.add(unary<Log, pointwise_function<Log>>("log", "the natural logarithm of x", log_gradient, Fill::positive));
+  add_pointwise<Abs>(registry, {.name = "abs", .summary = "|x|", .samples = pointwise_samples(Fill::nonzero)});
+  registry.add(unary<Exp, function_of_vectors<Exp>>("exp", "e to the x", exp_gradient, Fill::normal));
+  registry.add(unary<Log, function_of_vectors<Log>>("log", "the natural logarithm of x", log_gradient, Fill::positive));
   registry.add(unary<Sqrt>("sqrt", "the square root of x", sqrt_gradient, Fill::positive, Precision::as_given));
   registry.add(unary<Square>("square", "x * x", square_gradient, Fill::normal));
   registry.add(unary<Reciprocal>("reciprocal", "1 / x", reciprocal_gradient, Fill::nonzero));
   registry.add(unary<Rsqrt>("rsqrt", "1 / sqrt(x)", rsqrt_gradient, Fill::positive));
   registry.add(unary<Sin>("sin", "the sine of x", sin_gradient, Fill::normal));
   registry.add(unary<Cos>("cos", "the cosine of x", cos_gradient, Fill::normal));
-  registry.add(unary<Erf, pointwise_function<Erf>>("erf", "the error function of x", erf_gradient, Fill::normal));
+  registry.add(unary<Erf, function_of_vectors<Erf>>("erf", "the error function of x", erf_gradient, Fill::normal));
   registry.add(unary<Floor>("floor", "the next whole number not above x", zero_gradient, Fill::unit, Precision::as_given));
   registry.add(unary<Ceil>("ceil", "the next whole number not below x", zero_gradient, Fill::unit, Precision::as_given));
   registry.add(unary<Round>("round", "the whole number next to x, of two the even one", zero_gradient, Fill::unit, Precision::as_given));
   registry.add(unary<Sign>("sign", "-1, 0 or 1; 0 at NaN", zero_gradient, Fill::nonzero, Precision::as_given));
   Operator stop = unary<Identity>("stop_gradient", "x, through which no gradient flows", zero_gradient, Fill::normal, Precision::as_given);
   stop.samples = [] {
-    std::vector<Sample> samples = pointwise_samples(Fill::normal);
+    std::vector<Sample> samples = pointwise_samples(Fill::normal)();
     for (Sample& sample : samples) sample.smooth = element_count(sample.inputs[0].shape) == 0;  // differences see a slope
     return samples;
   };

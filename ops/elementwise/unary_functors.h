@@ -16,36 +16,6 @@ struct Abs {
 };
 
 template <class T>
-struct Exp {
-  FRIT_HOST_DEVICE T operator()(T x) const { return exponential(x); }
-};
-
-template <class T>
-struct Log {
-  FRIT_HOST_DEVICE T operator()(T x) const { return logarithm(x); }
-};
-
-template <class T>
-struct Sqrt {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::sqrt(x); }
-};
-
-template <class T>
-struct Square {
-  FRIT_HOST_DEVICE T operator()(T x) const { return x * x; }
-};
-
-template <class T>
-struct Reciprocal {
-  FRIT_HOST_DEVICE T operator()(T x) const { return 1 / x; }
-};
-
-template <class T>
-struct Rsqrt {
-  FRIT_HOST_DEVICE T operator()(T x) const { return 1 / std::sqrt(x); }
-};
-
-template <class T>
 struct Sin {
   FRIT_HOST_DEVICE T operator()(T x) const { return sine(x); }
   static bool is_usual(T x) requires(std::is_same_v<T, float>) { return is_usual_angle(x); }
@@ -59,34 +29,24 @@ struct Cos {
   static T of_usual(T x) requires(std::is_same_v<T, float>) { return vector_cos(x); }
 };
 
-template <class T>
-struct Erf {
-  FRIT_HOST_DEVICE T operator()(T x) const { return error_function(x); }
-};
-
-template <class T>
-struct Floor {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::floor(x); }
-};
-
-template <class T>
-struct Ceil {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::ceil(x); }
-};
-
-template <class T>
-struct Round {
-  FRIT_HOST_DEVICE T operator()(T x) const { return std::rint(x); }
-};
-
-template <class T>
-struct Sign {
-  FRIT_HOST_DEVICE T operator()(T x) const { return static_cast<T>(x > 0) - static_cast<T>(x < 0); }
-};
-
-template <class T>
-struct Identity {
-  FRIT_HOST_DEVICE T operator()(T x) const { return x; }
-};
+/// A functor that is a formula of x.
+#define FRIT_UNARY_FUNCTOR(Name, formula)                        \
+  template <class T>                                             \
+  struct Name {                                                  \
+    FRIT_HOST_DEVICE T operator()(T x) const { return formula; } \
+  };
+FRIT_UNARY_FUNCTOR(Exp, exponential(x))
+FRIT_UNARY_FUNCTOR(Log, logarithm(x))
+FRIT_UNARY_FUNCTOR(Sqrt, std::sqrt(x))
+FRIT_UNARY_FUNCTOR(Square, (x * x))
+FRIT_UNARY_FUNCTOR(Reciprocal, 1 / x)
+FRIT_UNARY_FUNCTOR(Rsqrt, 1 / std::sqrt(x))
+FRIT_UNARY_FUNCTOR(Erf, error_function(x))
+FRIT_UNARY_FUNCTOR(Floor, std::floor(x))
+FRIT_UNARY_FUNCTOR(Ceil, std::ceil(x))
+FRIT_UNARY_FUNCTOR(Round, std::rint(x))
+FRIT_UNARY_FUNCTOR(Sign, static_cast<T>(x > 0) - static_cast<T>(x < 0))
+FRIT_UNARY_FUNCTOR(Identity, x)
+#undef FRIT_UNARY_FUNCTOR
 
 }  // namespace frit::ops

@@ -77,17 +77,15 @@ struct Places {
 
   __device__ bool names_an_element(std::int64_t i) const { return indices[i] >= 0 && indices[i] < size; }
   __device__ std::int64_t line(std::int64_t i) const { return i / (count * inner) * inner + i % inner; }
-  __device__ std::int64_t value(std::int64_t i, std::int64_t element) const {
+  __device__ std::int64_t value(std::int64_t i, std::int64_t element) const { return offset<0>(i, element); }
+  __device__ std::int64_t result(std::int64_t i, std::int64_t element) const { return offset<1>(i, element) + indices[i] * axis_stride; }
+
+  template <int of>
+  __device__ std::int64_t offset(std::int64_t i, std::int64_t element) const {
     std::int64_t first[2], within[2];
     of_index.offsets(i, first);
     in_slice.offsets(element, within);
-    return first[0] + within[0];
-  }
-  __device__ std::int64_t result(std::int64_t i, std::int64_t element) const {
-    std::int64_t first[2], within[2];
-    of_index.offsets(i, first);
-    in_slice.offsets(element, within);
-    return first[1] + within[1] + indices[i] * axis_stride;
+    return first[of] + within[of];
   }
 };
 

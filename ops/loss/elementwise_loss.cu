@@ -75,12 +75,7 @@ __global__ void __launch_bounds__(cuda::default_threads)
                         T losses[width];
 #pragma unroll
                         for (int v = 0; v < width; ++v) losses[v] = v < left ? Loss::value(convert<T>(p[v]), convert<T>(t[v])) : T{0};
-                        if (values != nullptr) {
-                          cuda::Vector<Target, width> results;
-#pragma unroll
-                          for (int v = 0; v < width; ++v) results[v] = convert<Target>(losses[v]);
-                          elementwise::store(values + first, results, left, vector);
-                        }
+                        if (values != nullptr) elementwise::store(values + first, converted<Target, width>(losses), left, vector);
                         if (unit_gradient != nullptr) {
                           cuda::Vector<Prediction, width> results;
 #pragma unroll

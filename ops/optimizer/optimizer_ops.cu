@@ -17,14 +17,6 @@ __device__ void update_run(const Update& update, cuda::Vector<T, width> (&variab
   for (int v = 0; v < width; ++v) update(variables[I][v]..., gradient[v]);
 }
 
-template <class To, class From, int width>
-__device__ cuda::Vector<To, width> converted(const cuda::Vector<From, width>& elements) {
-  cuda::Vector<To, width> result;
-#pragma unroll
-  for (int v = 0; v < width; ++v) result[v] = convert<To>(elements[v]);
-  return result;
-}
-
 template <int width, class T>
 __device__ bool fits_vectors(const T* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % (width * sizeof(T)) == 0;
@@ -63,13 +55,13 @@ __global__ void __launch_bounds__(cuda::default_threads)
       const std::int64_t rest = chunk.end - first;
       cuda::Vector<C, width> values[count];
 #pragma unroll
-      for (int k = 0; k < count; ++k) values[k] = converted<C>(elementwise::load<width>(variables[k] + first, rest, vector));
-      auto g = converted<C>(elementwise::load<width>(gradient + first, rest, vector));
+      for (int k = 0; k < count; ++k) values[k] = converted<C, width>(elementwise::load<width>(variables[k] + first, rest, vector));
+      auto g = converted<C, width>(elementwise::load<width>(gradient + first, rest, vector));
 #pragma unroll
       for (int v = 0; v < width; ++v) g[v] *= scale;
       update_run(update, values, g, std::make_index_sequence<count>());
 #pragma unroll
-      for (int k = 0; k < count; ++k) elementwise::store(variables[k] + first, converted<T>(values[k]), rest, vector);
+      for (int k = 0; k < count; ++k) elementwise::store(variables[k] + first, converted<T, width>(values[k]), rest, vector);
     }
   }
 }

@@ -19,23 +19,38 @@ namespace {
 /// Columns of an output row that are computed together.
 constexpr std::int64_t block = 128;
 
-/// How many elements a window's mean counts along one axis: those of the image, or those of the image with its padding.
-std::int64_t window_extent(const PoolGeometry& g, std::size_t axis, std::int64_t o, bool count_padding) {
-  const std::int64_t begin = g.window_begin(axis, o), padding = count_padding ? g.padding[axis] : 0;
-  return std::min(begin + g.kernel[axis], g.image[axis] + padding) - std::max(begin, -padding);
-}
-
-/// The divisors of the output columns from `begin` on.
-using Divisors = std::array<double, block>;
-Divisors divisors(const PoolGeometry& g, std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end,
-                  bool count_padding) {
-  const std::int64_t row = window_extent(g, 0, depth, count_padding) * window_extent(g, 1, height, count_padding);
-  Divisors result;
-  for (std::int64_t o = begin; o < end; ++o) {
-    result[static_cast<std::size_t>(o - begin)] = static_cast<double>(row * window_extent(g, 2, o, count_padding));
+/// How many elements a window's mean counts: the product of a number for each of its places along each axis.
+class WindowSizes {
+ public:
+  /// Elements of the image, or those of the image with its padding.
+  WindowSizes(const PoolGeometry& g, bool count_padding) {
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      const std::int64_t padding = count_padding ? g.padding[axis] : 0;
+      for (std::int64_t o = 0; o < g.output[axis]; ++o) {
+        const std::int64_t begin = g.window_begin(axis, o);
+        along_[axis].push_back(std::min(begin + g.kernel[axis], g.image[axis] + padding) - std::max(begin, -padding));
+      }
+    }
   }
-  return result;
-}
+
+  double at(std::int64_t depth, std::int64_t height, std::int64_t column) const {
+    const auto i = [](std::int64_t place) { return static_cast<std::size_t>(place); };
+    return static_cast<double>(along_[0][i(depth)] * along_[1][i(height)] * along_[2][i(column)]);
+  }
+  /// What an element counts in each window of a plane.
+  std::vector<double> shares() const {
+    std::vector<double> result;
+    for (const std::int64_t depth : along_[0]) {
+      for (const std::int64_t height : along_[1]) {
+        for (const std::int64_t width : along_[2]) result.push_back(1 / static_cast<double>(depth * height * width));
+      }
+    }
+    return result;
+  }
+
+ private:
+  std::array<std::vector<std::int64_t>, 3> along_;
+};
 
 /// Calls body(depth, height, begin, end) for the blocks of columns of the output rows [first_row, end_row) of a plane.
 template <class Body>
@@ -48,7 +63,7 @@ void for_each_block(const PoolGeometry& g, std::int64_t first_row, std::int64_t 
 }
 
 template <class T, int column_stride>
-void pool_planes(const PoolGeometry& g, bool count_padding, const T* input, T* output) {
+void pool_planes(const PoolGeometry& g, const WindowSizes& sizes, const T* input, T* output) {
   const std::int64_t step = column_stride == 0 ? g.stride[2] : column_stride;
   const std::int64_t rows = g.output[0] * g.output[1];
   parallel_for(g.planes * rows, row_grain(g), [&](std::int64_t first_row, std::int64_t end_row) {
@@ -63,9 +78,8 @@ void pool_planes(const PoolGeometry& g, bool count_padding, const T* input, T* o
           double* const sum = sums.data() + (low - begin);
           for (std::int64_t i = 0; i < high - low; ++i) sum[i] += static_cast<double>(x[i * step]);
         });
-        const Divisors divisor = divisors(g, depth, height, begin, end, count_padding);
-        for (std::int64_t i = 0; i < end - begin; ++i) {
-          y[begin + i] = static_cast<T>(sums[static_cast<std::size_t>(i)] / divisor[static_cast<std::size_t>(i)]);
+        for (std::int64_t o = begin; o < end; ++o) {
+          y[o] = static_cast<T>(sums[static_cast<std::size_t>(o - begin)] / sizes.at(depth, height, o));
         }
       });
     }
@@ -74,7 +88,7 @@ void pool_planes(const PoolGeometry& g, bool count_padding, const T* input, T* o
 
 /// The planes in parallel, the windows of a plane in order.
 template <class T, int column_stride>
-void spread_planes(const PoolGeometry& g, bool count_padding, const T* gradient, T* input_gradient) {
+void spread_planes(const PoolGeometry& g, const WindowSizes& sizes, const T* gradient, T* input_gradient) {
   const std::int64_t step = column_stride == 0 ? g.stride[2] : column_stride;
   const std::int64_t rows = g.output[0] * g.output[1], elements = g.image_elements();
   parallel_for(g.planes, std::max<std::int64_t>(1, 16384 / elements), [&](std::int64_t first_plane, std::int64_t end_plane) {
@@ -82,12 +96,10 @@ void spread_planes(const PoolGeometry& g, bool count_padding, const T* gradient,
       T* const dx = input_gradient + plane * elements;
       std::fill_n(dx, elements, T{0});
       for_each_block(g, 0, rows, [&](std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end) {
-        const Divisors divisor = divisors(g, depth, height, begin, end, count_padding);
-        const T* const row = gradient + ((plane * g.output[0] + depth) * g.output[1] + height) * g.output[2] + begin;
+        const T* const row = gradient + ((plane * g.output[0] + depth) * g.output[1] + height) * g.output[2];
         std::array<T, block> shares;
-        for (std::int64_t i = 0; i < end - begin; ++i) {
-          const std::size_t j = static_cast<std::size_t>(i);
-          shares[j] = static_cast<T>(static_cast<double>(row[i]) / divisor[j]);
+        for (std::int64_t o = begin; o < end; ++o) {
+          shares[static_cast<std::size_t>(o - begin)] = static_cast<T>(static_cast<double>(row[o]) / sizes.at(depth, height, o));
         }
         for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
           T* const target = dx + first + low * step;
@@ -99,74 +111,52 @@ void spread_planes(const PoolGeometry& g, bool count_padding, const T* gradient,
   });
 }
 
-/// What an element counts in each window of a plane.
-std::vector<double> all_shares(const PoolGeometry& g, bool count_padding) {
-  std::vector<double> result;
-  for (std::int64_t row = 0; row < g.output[0] * g.output[1]; ++row) {
-    const std::int64_t depth = row / g.output[1], height = row % g.output[1];
-    const std::int64_t extent = window_extent(g, 0, depth, count_padding) * window_extent(g, 1, height, count_padding);
-    for (std::int64_t o = 0; o < g.output[2]; ++o)
-      result.push_back(1 / static_cast<double>(extent * window_extent(g, 2, o, count_padding)));
-  }
-  return result;
-}
-
-/// Of images that lie channels-last. Sums are of type S.
-template <class S, class T>
-void pool_channels(const PoolGeometry& g, std::int64_t channels, bool count_padding, const T* input, T* output) {
-  const std::vector<double> shares = all_shares(g, count_padding);
-  ChannelGather(g, channels, false).for_each<S>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
+/// Of images that lie channels-last: the means, or, backward, each element's shares of the windows' gradients. Sums are of type S.
+template <class S, bool backward, class T>
+void average_channels(const PoolGeometry& g, std::int64_t channels, const WindowSizes& sizes, const T* input, T* output) {
+  const std::vector<double> shares = sizes.shares();
+  ChannelGather(g, channels, backward).for_each<S>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
     constexpr std::int64_t lanes = sizeof(V) / sizeof(S);
+    const auto share_at = [&](std::int64_t place) { return static_cast<S>(shares[static_cast<std::size_t>(place)]); };
     V sum[vectors] = {};
     for (const std::int64_t place : pixel.places) {
       const T* const x = input + pixel.from + place * channels + c;
-      for (int v = 0; v < vectors; ++v) sum[v] += load_as<V>(x + v * lanes);
+      for (int v = 0; v < vectors; ++v) {
+        const V element = load_as<V>(x + v * lanes);
+        sum[v] += backward ? element * share_at(place) : element;
+      }
     }
-    const auto share = static_cast<S>(shares[static_cast<std::size_t>(pixel.place)]);
-    for (int v = 0; v < vectors; ++v) store_as(output + pixel.to + c + v * lanes, sum[v] * share);
-  });
-}
-
-template <class T>
-void spread_channels(const PoolGeometry& g, std::int64_t channels, bool count_padding, const T* gradient, T* input_gradient) {
-  const std::vector<double> shares = all_shares(g, count_padding);
-  ChannelGather(g, channels, true).for_each<T>([&]<class V, int vectors>(const GatheredPixel& pixel, std::int64_t c) {
-    constexpr std::int64_t lanes = sizeof(V) / sizeof(T);
-    V sum[vectors] = {};
-    for (const std::int64_t place : pixel.places) {
-      const T* const x = gradient + pixel.from + place * channels + c;
-      const auto share = static_cast<T>(shares[static_cast<std::size_t>(place)]);
-      for (int v = 0; v < vectors; ++v) sum[v] += load_as<V>(x + v * lanes) * share;
+    for (int v = 0; v < vectors; ++v) {
+      store_as(output + pixel.to + c + v * lanes, backward ? sum[v] : sum[v] * share_at(pixel.place));
     }
-    for (int v = 0; v < vectors; ++v) store_as(input_gradient + pixel.to + c + v * lanes, sum[v]);
   });
 }
 
 void run(const KernelContext& call) {
   const PoolOptions& options = call.as<PoolOptions>();
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), options);
+  const WindowSizes sizes(g, options.count_include_pad);
   constexpr std::int64_t few = 32;  // so few terms that their sum needs no more digits than they have
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
+    const T* const input = call.inputs[0].data<T>();
+    T* const output = call.outputs[0].data<T>();
     if (lie_channels_last(call)) {
-      const auto pool = g.kernel[0] * g.kernel[1] * g.kernel[2] <= few ? pool_channels<T, T> : pool_channels<double, T>;
-      return pool(g, call.inputs[0].dim(1), options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
+      const bool small = g.kernel[0] * g.kernel[1] * g.kernel[2] <= few;
+      return (small ? average_channels<T, false, T> : average_channels<double, false, T>)(g, call.inputs[0].dim(1), sizes, input, output);
     }
-    dispatch_column_stride<T>(g, [&]<int column_stride>() {
-      pool_planes<T, column_stride>(g, options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
-    });
+    dispatch_column_stride<T>(g, [&]<int column_stride>() { pool_planes<T, column_stride>(g, sizes, input, output); });
   });
 }
 
 void run_backward(const KernelContext& call) {
   const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), options);
+  const WindowSizes sizes(g, options.count_include_pad);
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* const gradient = call.inputs[0].data<T>();
-    if (lie_channels_last(call))
-      return spread_channels(g, call.outputs[0].dim(1), options.count_include_pad, gradient, call.outputs[0].data<T>());
-    dispatch_column_stride<T>(g, [&]<int column_stride>() {
-      spread_planes<T, column_stride>(g, options.count_include_pad, call.inputs[0].data<T>(), call.outputs[0].data<T>());
-    });
+    T* const output = call.outputs[0].data<T>();
+    if (lie_channels_last(call)) return average_channels<T, true>(g, call.outputs[0].dim(1), sizes, gradient, output);
+    dispatch_column_stride<T>(g, [&]<int column_stride>() { spread_planes<T, column_stride>(g, sizes, gradient, output); });
   });
 }
 

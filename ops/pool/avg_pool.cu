@@ -11,8 +11,8 @@ void run(const KernelContext& call) {
   const PoolOptions& options = call.as<PoolOptions>();
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), options);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    reduce_all_windows<T>(call.outputs[0], call.inputs[0], g, call.stream,
-                          [&](std::int64_t) { return WindowMean<Computed<T>>{{options.count_include_pad}}; });
+    pool_all_windows<T, false>(call.outputs[0], call.inputs[0], g, call.stream,
+                               [&](std::int64_t) { return WindowMean<Computed<T>>{{options.count_include_pad}}; });
   });
 }
 
@@ -33,8 +33,8 @@ void run_backward(const KernelContext& call) {
   const PoolOptions& options = call.as<PoolBackwardAttributes>().options;
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), options);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    gather_all_windows<T>(call.outputs[0], call.inputs[0], g, call.stream,
-                          [&](std::int64_t) { return EqualShare{{options.count_include_pad}}; });
+    pool_all_windows<T, true>(call.inputs[0], call.outputs[0], g, call.stream,
+                              [&](std::int64_t) { return EqualShare{{options.count_include_pad}}; });
   });
 }
 

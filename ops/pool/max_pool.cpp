@@ -117,25 +117,19 @@ void pool_channels(const PoolGeometry& g, std::int64_t channels, const T* input,
   });
 }
 
-void run(const KernelContext& call) {
+template <bool with_indices>
+void pool(const KernelContext& call) {
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>());
   std::int32_t* const indices = data_or_null<std::int32_t>(call.outputs[1]);
-  const std::int64_t channels = call.inputs[0].dim(1);
   dispatch_floating(call.inputs[0].dtype(), [&]<class T>() {
     const T* const input = call.inputs[0].data<T>();
     T* const output = data_or_null<T>(call.outputs[0]);
-    if (lie_channels_last(call)) {
-      return indices != nullptr ? pool_channels<T, true>(g, channels, input, output, indices)
-                                : pool_channels<T, false>(g, channels, input, output, nullptr);
-    }
-    dispatch_column_stride<T>(g, [&]<int column_stride>() {
-      if (indices != nullptr)
-        pool_rows<T, column_stride, true>(g, input, output, indices);
-      else
-        pool_rows<T, column_stride, false>(g, input, output, nullptr);
-    });
+    if (lie_channels_last(call)) return pool_channels<T, with_indices>(g, call.inputs[0].dim(1), input, output, indices);
+    dispatch_column_stride<T>(g, [&]<int column_stride>() { pool_rows<T, column_stride, with_indices>(g, input, output, indices); });
   });
 }
+
+void run(const KernelContext& call) { call.outputs[1].defined() ? pool<true>(call) : pool<false>(call); }
 
 /// Of images that lie channels-last. Each element looks for its place in the windows that it is in.
 template <class T>

@@ -11,8 +11,8 @@ void run(const KernelContext& call) {
   const PoolGeometry g = pool_geometry(call.inputs[0].shape(), call.as<PoolOptions>());
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
     std::int32_t* const indices = data_or_null<std::int32_t>(call.outputs[1]);
-    reduce_all_windows<T>(call.outputs[0], call.inputs[0], g, call.stream,
-                          [&](std::int64_t offset) { return WindowMaximum<Computed<T>>{moved(indices, offset)}; });
+    pool_all_windows<T, false>(call.outputs[0], call.inputs[0], g, call.stream,
+                               [&](std::int64_t offset) { return WindowMaximum<Computed<T>>{moved(indices, offset)}; });
   });
 }
 
@@ -36,8 +36,8 @@ std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stag
 void run_backward(const KernelContext& call) {
   const PoolGeometry g = pool_geometry(call.outputs[0].shape(), call.as<PoolBackwardAttributes>().options);
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class T>() {
-    gather_all_windows<T>(call.outputs[0], call.inputs[0], g, call.stream,
-                          [&](std::int64_t offset) { return ArgmaxShare{call.inputs[1].data<std::int32_t>() + offset}; });
+    pool_all_windows<T, true>(call.inputs[0], call.outputs[0], g, call.stream,
+                              [&](std::int64_t offset) { return ArgmaxShare{call.inputs[1].data<std::int32_t>() + offset}; });
   });
 }
 

@@ -49,14 +49,9 @@ ChannelKernel<ChannelShares<width, Index, Share>> channel_shares(const Share& sh
           cuda::loop_shape(rows * row_threads, pool_threads)};
 }
 
-template <class T, class Body>
-__global__ void __launch_bounds__(pool_threads, resident_pool_blocks) reduce_windows_of_channels(T* output, const T* input, Body body) {
-  body(stages::Stored<T>{input, true}, OptionalSink<T>{{output, true}});
-}
-template <class T, class Body>
-__global__ void __launch_bounds__(pool_threads, resident_pool_blocks)
-    gather_windows_of_channels(T* input_gradient, const T* gradient, Body body) {
-  body(stages::Stored<T>{gradient, true}, stages::StoredSink<T>{input_gradient, true});
+template <class Sink, class T, class Body>
+__global__ void __launch_bounds__(pool_threads, resident_pool_blocks) pool_channels(T* output, const T* input, Body body) {
+  body(stages::Stored<T>{input, true}, Sink{output, true});
 }
 
 /// Whether channels-last images are read in vectors of channels, if all else is aligned too.
@@ -80,44 +75,31 @@ inline bool lie_channels_last(const Tensor& image, const Tensor& result) {
   return image.layout() == Layout::channels_last || (result.defined() && result.layout() == Layout::channels_last);
 }
 
-/// A pooling operator's reduction over all windows of `input`; make(offset) gives it for outputs that begin so many elements further on.
-template <class T, class Make>
-void reduce_all_windows(const Tensor& output, const Tensor& input, const PoolGeometry& g, cudaStream_t stream, const Make& make) {
-  const bool channels_last = lie_channels_last(input, output);
-  const std::int64_t channels = channels_last ? input.dim(1) : 1;
+/// A pooling operator's reduction over all windows of an image, or backward the gradient of the image from what the windows, whose
+/// gradients are given, hand to its elements. make(offset) gives the Reduction or Share for windows that begin so many elements further on.
+template <class T, bool backward, class Make>
+void pool_all_windows(const Tensor& windows, const Tensor& image, const PoolGeometry& g, cudaStream_t stream, const Make& make) {
+  const bool channels_last = lie_channels_last(image, windows);
+  const std::int64_t channels = channels_last ? image.dim(1) : 1;
   for_each_launch(g, channels, [&]<class Index>(std::int64_t first, std::int64_t count) {
-    const std::int64_t result = first * g.output_elements() * channels;
-    const auto reduction = make(result);
-    const T* const x = input.data<T>() + first * g.image_elements() * channels;
-    T* const y = moved(data_or_null<T>(output), result);
-    if (!channels_last) return launch_reduction<Index>(reduction, y, x, g, count, stream);
+    const std::int64_t offset = first * g.output_elements() * channels;
+    const auto part = make(offset);
+    T* const x = image.data<T>() + first * g.image_elements() * channels;
+    T* const y = moved(data_or_null<T>(windows), offset);
+    const bool vectors = in_vectors(image) && cuda::aligned_for_vectors(y) && part.aligned();
     const auto launch = [&](const auto& kernel) {
-      cuda::launch(reduce_windows_of_channels<T, decltype(kernel.body)>, kernel.shape, stream, y, x, kernel.body);
+      using Sink = std::conditional_t<backward, stages::StoredSink<T>, OptionalSink<T>>;
+      cuda::launch(pool_channels<Sink, T, decltype(kernel.body)>, kernel.shape, stream, backward ? x : y, backward ? y : x, kernel.body);
     };
-    const bool vectors = in_vectors(input) && cuda::aligned_for_vectors(y) && reduction.aligned();
-    vectors ? launch(channel_windows<cuda::vector_width<T>, Index>(reduction, g, count, channels))
-            : launch(channel_windows<1, Index>(reduction, g, count, channels));
-  });
-}
-
-/// The gradient of a pooling operator's input, from what windows hand to elements; make(offset) as above.
-template <class T, class Make>
-void gather_all_windows(const Tensor& input_gradient, const Tensor& gradient, const PoolGeometry& g, cudaStream_t stream,
-                        const Make& make) {
-  const bool channels_last = lie_channels_last(input_gradient, gradient);
-  const std::int64_t channels = channels_last ? input_gradient.dim(1) : 1;
-  for_each_launch(g, channels, [&]<class Index>(std::int64_t first, std::int64_t count) {
-    const std::int64_t window = first * g.output_elements() * channels;
-    const auto share = make(window);
-    T* const dx = input_gradient.data<T>() + first * g.image_elements() * channels;
-    const T* const dy = gradient.data<T>() + window;
-    if (!channels_last) return launch_gather<Index>(dx, share, dy, g, count, stream);
-    const auto launch = [&](const auto& kernel) {
-      cuda::launch(gather_windows_of_channels<T, decltype(kernel.body)>, kernel.shape, stream, dx, dy, kernel.body);
-    };
-    const bool vectors = in_vectors(input_gradient) && cuda::aligned_for_vectors(dy) && share.aligned();
-    vectors ? launch(channel_shares<cuda::vector_width<T>, Index>(share, g, count, channels))
-            : launch(channel_shares<1, Index>(share, g, count, channels));
+    constexpr int width = cuda::vector_width<T>;
+    if constexpr (backward) {
+      if (!channels_last) return launch_gather<Index>(x, part, y, g, count, stream);
+      vectors ? launch(channel_shares<width, Index>(part, g, count, channels)) : launch(channel_shares<1, Index>(part, g, count, channels));
+    } else {
+      if (!channels_last) return launch_reduction<Index>(part, y, x, g, count, stream);
+      vectors ? launch(channel_windows<width, Index>(part, g, count, channels))
+              : launch(channel_windows<1, Index>(part, g, count, channels));
+    }
   });
 }
 

@@ -89,10 +89,7 @@ __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __gri
   const bool vector = fits(to, width * sizeof(To)) && fits(from, width * sizeof(From));
   for (std::int64_t first = chunk.begin + threadIdx.x * width; first < chunk.end; first += blockDim.x * width) {
     const cuda::Vector<From, width> elements = elementwise::load<width>(from + first, chunk.end - first, vector);
-    cuda::Vector<To, width> converted;
-#pragma unroll
-    for (int v = 0; v < width; ++v) converted[v] = convert<To>(elements[v]);
-    elementwise::store(to + first, converted, chunk.end - first, vector);
+    elementwise::store(to + first, converted<To, width>(elements), chunk.end - first, vector);
   }
 }
 

@@ -31,8 +31,6 @@ std::vector<TensorType> expanded(const InferContext& call, const Shape& wanted) 
 
 std::vector<TensorType> infer_expand(const InferContext& call) { return expanded(call, call.as<ExpandAttributes>().shape); }
 
-std::vector<TensorType> infer_expand_to_sizes(const InferContext& call) { return expanded(call, resolve_sizes(call)); }
-
 Values expand_gradient(const GradientContext& call) {
   Values results(call.inputs.size());  // a size has none
   results[0] = sum_to(call.gradients[0], call.inputs[0].shape());
@@ -68,42 +66,26 @@ Value expand(Value x, const Shape& shape) { return x.shape() == shape ? x : ops:
 
 Value expand(Value x, std::initializer_list<Size> sizes) { return ops::expand_to(x, std::span(sizes.begin(), sizes.size())); }
 
-Value ops::expand_to(Value x, std::span<const Size> sizes) {
-  Shape numbers;
-  const Value following = emit_with_sizes("expand_to_sizes", x, sizes, numbers);
-  return following ? following : expand(x, numbers);
-}
+Value ops::expand_to(Value x, std::span<const Size> sizes) { return emit_to_sizes("expand", x, sizes, expand); }
 
 }  // namespace frit
 
 FRIT_OPERATORS(expand) {
-  registry.add<ExpandAttributes>({
-      .name = "expand",
-      .summary = "the input repeated along axes of size 1 and new leading axes",
-      .inputs = {"input"},
-      .infer = infer_expand,
-      .gradient = expand_gradient,
-      .cpu = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-      .cuda = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .repeats = true,
-      .samples = expand_samples,
-  });
-  registry.add<SizesAttributes>({
-      .name = "expand_to_sizes",
-      .summary = "the input repeated along axes of size 1 and new leading axes, to sizes of inputs' axes",
-      .inputs = {"input", {"of", true}},
-      .variadic = true,
-      .infer = infer_expand_to_sizes,
-      .gradient = expand_gradient,
-      .at_known_sizes =
-          [](Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
-            return Values{expand(inputs[0], shape_of_call("expand_to_sizes", inputs, attributes))};
-          },
-      .cpu = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-      .cuda = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
-      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .repeats = true,
-      .samples = expand_to_sizes_samples,
-  });
+  const auto plain = [] {
+    return Operator{
+        .name = "expand",
+        .summary = "the input repeated along axes of size 1 and new leading axes",
+        .inputs = {"input"},
+        .infer = infer_expand,
+        .gradient = expand_gradient,
+        .cpu = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+        .cuda = {.run = run_expand, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+        .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+        .repeats = true,
+        .samples = expand_samples,
+    };
+  };
+  registry.add<ExpandAttributes>(plain());
+  registry.add<SizesAttributes>(to_sizes(plain(), "the input repeated along axes of size 1 and new leading axes, to sizes of inputs' axes",
+                                         expanded, expand, expand_to_sizes_samples));
 }

@@ -76,10 +76,7 @@ __device__ cuda::VectorWords<T, width> load_run(const T* input, std::int64_t off
 template <bool backward, int width, class T, class From, class Integer, class Load>
 __device__ cuda::Vector<T, width> sum_parts(Integer parts, const Load& load) {
   using C = Sum<backward, T, From>;
-  cuda::Vector<C, width> sums;
-  const auto first = load(Integer{0});
-#pragma unroll
-  for (int v = 0; v < width; ++v) sums[v] = convert<C>(first[v]);
+  cuda::Vector<C, width> sums = converted<C, width>(load(Integer{0}));
   if constexpr (backward) {
 #pragma unroll 1
     for (Integer k = 1; k < parts; ++k) {
@@ -88,10 +85,7 @@ __device__ cuda::Vector<T, width> sum_parts(Integer parts, const Load& load) {
       for (int v = 0; v < width; ++v) sums[v] += convert<C>(next[v]);
     }
   }
-  cuda::Vector<T, width> results;
-#pragma unroll
-  for (int v = 0; v < width; ++v) results[v] = convert<T>(sums[v]);
-  return results;
+  return converted<T, width>(sums);
 }
 
 /// A thread takes vectors of `width` elements that one unit holds, say of a pixel's channels, and of the input, too. Reads each part once,

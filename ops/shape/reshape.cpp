@@ -36,8 +36,6 @@ std::vector<TensorType> reshaped(const InferContext& call, const Shape& wanted) 
 
 std::vector<TensorType> infer_reshape(const InferContext& call) { return reshaped(call, call.as<ReshapeAttributes>().shape); }
 
-std::vector<TensorType> infer_reshape_to_sizes(const InferContext& call) { return reshaped(call, resolve_sizes(call)); }
-
 std::vector<TensorType> infer_flatten(const InferContext& call) {
   const TensorType& input = call.inputs[0];
   const auto& attributes = call.as<FlattenAttributes>();
@@ -100,11 +98,7 @@ Value reshape(Value x, const Shape& shape) { return x.shape() == shape ? x : ops
 
 Value reshape(Value x, std::initializer_list<Size> sizes) { return ops::reshape_to(x, std::span(sizes.begin(), sizes.size())); }
 
-Value ops::reshape_to(Value x, std::span<const Size> sizes) {
-  Shape numbers;
-  const Value following = emit_with_sizes("reshape_to_sizes", x, sizes, numbers);
-  return following ? following : reshape(x, numbers);
-}
+Value ops::reshape_to(Value x, std::span<const Size> sizes) { return emit_to_sizes("reshape", x, sizes, reshape); }
 
 Value flatten(Value x, std::int64_t start_axis, std::int64_t end_axis) {
   return ops::emit_one("flatten", {x}, ops::FlattenAttributes{start_axis, end_axis});
@@ -113,32 +107,22 @@ Value flatten(Value x, std::int64_t start_axis, std::int64_t end_axis) {
 }  // namespace frit
 
 FRIT_OPERATORS(reshape) {
-  registry.add<ReshapeAttributes>({
-      .name = "reshape",
-      .summary = "the same elements in another shape; one size may be -1",
-      .inputs = {"input"},
-      .infer = infer_reshape,
-      .gradient = reshape_gradient,
-      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .reshaping = [](const Shape& shape) -> Attributes { return ReshapeAttributes{shape}; },
-      .view = true,
-      .samples = reshape_samples,
-  });
-  registry.add<SizesAttributes>({
-      .name = "reshape_to_sizes",
-      .summary = "the same elements in another shape, of which some sizes are those of inputs' axes",
-      .inputs = {"input", {"of", true}},
-      .variadic = true,
-      .infer = infer_reshape_to_sizes,
-      .gradient = reshape_gradient,
-      .at_known_sizes =
-          [](Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
-            return Values{reshape(inputs[0], shape_of_call("reshape_to_sizes", inputs, attributes))};
-          },
-      .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
-      .view = true,
-      .samples = reshape_to_sizes_samples,
-  });
+  const auto plain = [] {
+    return Operator{
+        .name = "reshape",
+        .summary = "the same elements in another shape; one size may be -1",
+        .inputs = {"input"},
+        .infer = infer_reshape,
+        .gradient = reshape_gradient,
+        .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+        .reshaping = [](const Shape& shape) -> Attributes { return ReshapeAttributes{shape}; },
+        .view = true,
+        .samples = reshape_samples,
+    };
+  };
+  registry.add<ReshapeAttributes>(plain());
+  registry.add<SizesAttributes>(to_sizes(plain(), "the same elements in another shape, of which some sizes are those of inputs' axes",
+                                         reshaped, reshape, reshape_to_sizes_samples));
   registry.add<FlattenAttributes>({
       .name = "flatten",
       .summary = "axes start_axis..end_axis as one",

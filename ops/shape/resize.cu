@@ -157,10 +157,7 @@ __global__ void __launch_bounds__(cuda::default_threads, mode == ResizeMode::cub
         for (int k = 0; k < width; ++k) sums[k] += weight * lines[j][k];
       }
       if (vector >= plan.row_vectors) continue;
-      cuda::Vector<T, width> results;
-#pragma unroll
-      for (int k = 0; k < width; ++k) results[k] = convert<T>(sums[k]);
-      cuda::store_elements(to, results, true);
+      cuda::store_elements(to, converted<T, width>(sums), true);
     }
   }
 }
@@ -211,10 +208,7 @@ __global__ void __launch_bounds__(cuda::default_threads)
           for (int w = Readers::kept; w < columns.count(); ++w) add(w, columns.weight(w));
         }
       }
-      cuda::Vector<T, width> results;
-#pragma unroll
-      for (int k = 0; k < width; ++k) results[k] = convert<T>(sums[k]);
-      cuda::store_elements(output + place * channels + channel, results, true);
+      cuda::store_elements(output + place * channels + channel, converted<T, width>(sums), true);
     }
   }
 }

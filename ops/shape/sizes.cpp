@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "frit/ops/operator/operator.h"
-
 namespace frit {
 
 Size size_of(Value x, std::int64_t axis) { return {x, normalize_axis(axis, x.rank(), "size_of")}; }
@@ -26,8 +24,6 @@ std::int64_t resolved(const InferContext& call, const SizesAttributes& sizes, in
   return product / over;
 }
 
-}  // namespace
-
 Shape resolve_sizes(const InferContext& call) {
   const auto& sizes = call.as<SizesAttributes>();
   for (const Dims* list : {&sizes.inputs, &sizes.axes, &sizes.times, &sizes.over}) {
@@ -39,10 +35,22 @@ Shape resolve_sizes(const InferContext& call) {
   return shape;
 }
 
-Shape shape_of_call(const char* op, std::span<const Value> inputs, const Attributes& attributes) {
-  std::vector<TensorType> types;
-  for (const Value& input : inputs) types.push_back(input.type());
-  return registry().find(op).infer_types(types, attributes)[0].shape;
+}  // namespace
+
+Operator to_sizes(Operator plain, std::string summary, ShapeRule infer, EmitShape emit_plain, std::vector<Sample> (*samples)()) {
+  plain.name += "_to_sizes";
+  plain.summary = std::move(summary);
+  plain.inputs = {"input", {"of", true}};
+  plain.variadic = true;
+  plain.infer = [infer](const InferContext& call) { return infer(call, resolve_sizes(call)); };
+  plain.at_known_sizes = [name = plain.name, emit_plain](Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+    std::vector<TensorType> types;
+    for (const Value& input : inputs) types.push_back(input.type());
+    return Values{emit_plain(inputs[0], registry().find(name).infer_types(types, attributes)[0].shape)};
+  };
+  plain.reshaping = {};
+  plain.samples = samples;
+  return plain;
 }
 
 std::vector<Size> sizes_of(Value x) {
@@ -61,7 +69,7 @@ std::vector<Size> with_batch_of(Value x, const Shape& shape) {
   return sizes;
 }
 
-Value emit_with_sizes(std::string_view op, Value x, std::span<const Size> sizes, Shape& numbers) {
+Value emit_to_sizes(std::string_view op, Value x, std::span<const Size> sizes, EmitShape emit_plain) {
   SizesAttributes attributes;
   Values inputs = {x};
   for (const Size& size : sizes) {
@@ -73,9 +81,8 @@ Value emit_with_sizes(std::string_view op, Value x, std::span<const Size> sizes,
     attributes.times.push_back(size.times);
     attributes.over.push_back(size.over);
   }
-  numbers = attributes.numbers;
-  const bool follows = std::any_of(sizes.begin(), sizes.end(), [](const Size& size) { return static_cast<bool>(size.of); });
-  return follows ? emit(op, inputs, std::move(attributes)).front() : Value();
+  const bool follow = std::any_of(sizes.begin(), sizes.end(), [](const Size& size) { return static_cast<bool>(size.of); });
+  return follow ? emit(concat(op, "_to_sizes"), inputs, std::move(attributes)).front() : emit_plain(x, attributes.numbers);
 }
 
 }  // namespace ops

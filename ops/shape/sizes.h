@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,14 +26,14 @@ struct SizesAttributes {
   }
 };
 
-/// The sizes in numbers.
-Shape resolve_sizes(const InferContext& call);
+/// "<name>_to_sizes" of an operator that gives a shape, some of whose sizes are those of inputs' axes then. `infer` is its rule for a
+/// shape, and `emit_plain` emits the operator itself once the sizes are known.
+using ShapeRule = std::vector<TensorType> (*)(const InferContext&, const Shape&);
+using EmitShape = Value (*)(Value, const Shape&);
+Operator to_sizes(Operator plain, std::string summary, ShapeRule infer, EmitShape emit_plain, std::vector<Sample> (*samples)());
 
-/// The shape of such an operator's result.
-Shape shape_of_call(const char* op, std::span<const Value> inputs, const Attributes& attributes);
-
-/// The operator with the value and those whose sizes it is given; nothing if all are numbers, which `numbers` then has.
-Value emit_with_sizes(std::string_view op, Value x, std::span<const Size> sizes, Shape& numbers);
+/// That operator with the value and those whose sizes it is given; the plain one if all are numbers.
+Value emit_to_sizes(std::string_view op, Value x, std::span<const Size> sizes, EmitShape emit_plain);
 
 // What functions that are made of several operators give to reshape and expand, so that they hold for other sizes, or say that they do not.
 

@@ -92,7 +92,7 @@ TEST_F(Nvrtc, CompilesProgramsOfMixedLayouts) {
     for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
       for (const Shape& shape : {Shape{2, 16, 16, 16}, Shape{2, 33, 7, 9}}) {
         const SumOfImages sum(shape, dtype, layout, true);
-        const std::string source = ops::program_source(sum.program, sum.inputs, sum.outputs, dtype == DType::f64);
+        const std::string source = ops::program_source({sum.program, sum.inputs, sum.outputs});
         EXPECT_NE(source.find("TurnedTile"), std::string::npos);
         EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);
       }
@@ -105,7 +105,7 @@ TEST_F(Nvrtc, CompilesProgramsOfChannelsNumbers) {
   for (const auto& [dtype, widest] : {std::pair{DType::f16, 8}, {DType::f32, 4}, {DType::f64, 2}}) {
     for (const int channels : {16, 33, 36, 58}) {
       const SumOfImages sum({2, channels, 7, 9}, dtype, Layout::channels_last, false);
-      const std::string source = ops::program_source(sum.program, sum.inputs, sum.outputs, dtype == DType::f64);
+      const std::string source = ops::program_source({sum.program, sum.inputs, sum.outputs});
       EXPECT_NE(source.find("Strips"), std::string::npos);
       const int width = std::min(widest, channels & -channels);
       EXPECT_NE(source.find(concat("constexpr int width = ", width, ';')), std::string::npos) << dtype << ' ' << channels;
@@ -276,7 +276,7 @@ TEST(CudaNvrtc, ProgramsOfMixedLayoutsAgreeWithOperators) {
                           {2, 8, 15, 16, 18}, {2, 2100, 3, 4}, {3, 24, 97, 40}, {2, 58, 20, 20}};
   const auto check = [&](const Shape& shape, DType dtype, Layout layout, bool mixed) {
     const SumOfImages sum(shape, dtype, layout, mixed, gpu);
-    ASSERT_TRUE(ops::run_compiled_program(sum.program, sum.inputs, sum.outputs, dtype == DType::f64, cuda::compute_stream(gpu.index)));
+    ASSERT_TRUE(ops::run_compiled_program({sum.program, sum.inputs, sum.outputs}, cuda::compute_stream(gpu.index)));
     std::vector<std::vector<double>> x;
     for (const Tensor& input : sum.inputs) x.push_back(input.to_vector<double>());
     const std::vector<double> found = sum.outputs[0].to_vector<double>();
@@ -306,7 +306,7 @@ TEST(CudaNvrtc, DividesByNumbers) {
     for (const double divisor : {6.0, -0.3, 4.0, 1e-35, -2e35, 1e-40, 0.0, double{INFINITY}, double{NAN}}) {
       const Tensor number = Tensor::from({divisor}, {1}).to(dtype), y = Tensor::empty(x.shape(), dtype, gpu);
       const Tensor inputs[] = {x.to(gpu), number.to(gpu).expand(x.shape())}, outputs[] = {y};
-      ASSERT_TRUE(ops::run_compiled_program(program, inputs, outputs, dtype == DType::f64, cuda::compute_stream(gpu.index)));
+      ASSERT_TRUE(ops::run_compiled_program({program, inputs, outputs}, cuda::compute_stream(gpu.index)));
       const std::vector<double> found = y.to_vector<double>(), a = x.to_vector<double>();
       const double b = number.to_vector<double>()[0];
       for (std::size_t i = 0; i < found.size(); ++i) {

@@ -1,10 +1,3 @@
 #pragma once
 
-#include <type_traits>
-
-namespace frit::ops {
-
-template <class T>
-inline constexpr bool is_single = std::is_same_v<T, float>;
-
-}  // namespace frit::ops
+#include "frit/ops/cpu/polynomial.h"
