@@ -163,9 +163,7 @@ void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather
     const GradientSource<Stored> given{own.elements, gradients.finalize.rules, own.argmax, gradients.more};
     gather(scratch_part<float>(call, scratch.partials), given);
   }
-  const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
-                                          Parameter<Stored>(call.outputs[3])};
-  launch_sum_over_batch<Stored, 3>(results, gradients.finalize.parts, {}, own.planes, call.stream);
+  launch_sum_over_batch<Stored>(call, gradients.finalize.parts, {}, own.planes);
 }
 
 template <int loads>

@@ -179,7 +179,7 @@ struct Groups {
   std::int64_t samples, channels, groups, group_channels;
   double eps, share;  ///< 1 over a group's elements
   GroupParameters<Stored> parameters;
-  GroupStatistics statistics;
+  StatisticsOutputs statistics;
   GroupMap<float>* maps;  // (N, C)
 };
 
@@ -213,7 +213,7 @@ constexpr int turned_channels = 32, turned_windows = 64;
 /// A block some windows of 32 channels, which it turns in shared memory. Reads what the pass left and writes the results. Deterministic.
 template <class Stored>
 __global__ void __launch_bounds__(cuda::default_threads, 6)
-    finish_windows(PoolOutputs<Stored, std::uint8_t> outputs, WindowElements<Stored> from, const GroupMap<float>* maps /* (N, C) */,
+    finish_windows(MaximumOutputs<Stored, std::uint8_t> outputs, WindowElements<Stored> from, const GroupMap<float>* maps /* (N, C) */,
                    Clamp<float> clamp, std::int64_t samples, int channels, int windows) {
   __shared__ float elements[turned_channels][turned_windows + 1];  // padded, so that columns have banks of their own
   __shared__ std::uint8_t numbers[turned_channels][turned_windows + 4];
@@ -267,22 +267,20 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const GroupNormPoo
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
   const auto& chain = call.as<OwnAttributes>().chain;
   const ForwardScratch scratch(tiles, weight.dtype());
-  const PoolOutputs<Stored, std::uint8_t> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]),
-                                                  data_or_null<Stored>(call.outputs[4])};
-  const bool numbered = outputs.argmax != nullptr || outputs.argmax_input != nullptr, biased = call.has(5);
+  const auto outputs = MaximumOutputs<Stored, std::uint8_t>::of(call);
+  const bool numbered = outputs.has_argmax(), biased = call.has(5);
   const WindowElements<Stored> elements{scratch_part<Stored>(call, scratch.elements),
                                         numbered ? scratch_part<std::uint8_t>(call, scratch.numbers) : nullptr};
   auto* const sums = scratch_part<PivotSums>(call, scratch.sums);
-  const Groups<Stored> groups{
-      .samples = geometry.samples,
-      .channels = geometry.channels,
-      .groups = geometry.groups,
-      .group_channels = geometry.group_channels(),
-      .eps = chain.eps,
-      .share = share_of_each(geometry.group_pixels()),
-      .parameters = {Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3]), Parameter<Stored>(call.inputs[4])},
-      .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
-      .maps = scratch_part<GroupMap<float>>(call, scratch.maps)};
+  const Groups<Stored> groups{.samples = geometry.samples,
+                              .channels = geometry.channels,
+                              .groups = geometry.groups,
+                              .group_channels = geometry.group_channels(),
+                              .eps = chain.eps,
+                              .share = share_of_each(geometry.group_pixels()),
+                              .parameters = GroupParameters<Stored>(call, 2),
+                              .statistics = StatisticsOutputs::of(call),
+                              .maps = scratch_part<GroupMap<float>>(call, scratch.maps)};
   pool(numbered, elements, sums, image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[5] : Tensor()), biased,
        groups.parameters, tiles);
   cuda::launch(finalize_tiles<Stored>, cuda::loop_shape(geometry.slices() * cuda::warp_size), call.stream, groups, sums,
@@ -307,7 +305,7 @@ void run_patches(const KernelContext& call, const ForwardPatches& tiles, const G
   run_tiles<float, float>(call, tiles, geometry, [&](bool numbered, const auto&... arguments) {
     const unsigned blocks = tile_blocks(tiles.count, ForwardPatches::resident_blocks, call.inputs[0].device().index);
     auto* const kernel = tiles.window[1] == 2 ? numbered ? &pool_patches<2, true> : &pool_patches<2, false>
-                         : numbered           ? &pool_patches<4, true>
+                         : numbered ? &pool_patches<4, true>
                                               : &pool_patches<4, false>;
     cuda::launch(kernel, {dim3(blocks), dim3(ForwardPatches::threads), tiles.shared_bytes()}, call.stream, arguments...);
   });
@@ -334,9 +332,8 @@ std::size_t forward_scratch(const InferContext& call) {
   const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, cuda::current_device(), nullptr);
   if (!on_tensor_cores(weight.dtype)) return ForwardScratch(ForwardPatches(image, weight, attributes), weight.dtype).all.bytes();
   std::size_t bytes = 0;
-  dispatch_loads(weight, [&]<int loads>() {
-    bytes = ForwardScratch(PooledTaps<loads>(image, weight, attributes), weight.dtype).all.bytes();
-  });
+  dispatch_loads(weight,
+                 [&]<int loads>() { bytes = ForwardScratch(PooledTaps<loads>(image, weight, attributes), weight.dtype).all.bytes(); });
   return bytes;
 }
 

@@ -144,9 +144,7 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scr
   }
   ChannelDifferences<float> sums_of_differences;
   if (differences != nullptr) sums_of_differences = {differences, rules.by_difference, tiles.sample_tiles() * tiles.shares()};
-  const ChannelResults<Stored, 4> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
-                                          Parameter<Stored>(call.outputs[3]), Parameter<Stored>(call.outputs[4])};
-  launch_sum_over_batch(results, parts, sums_of_differences, planes, call.stream);
+  launch_sum_over_batch<Stored>(call, parts, sums_of_differences, planes);
 }
 
 template <class Stored, class Image, int loads>
@@ -168,7 +166,7 @@ void run_patches(const KernelContext& call, const BackwardPatches& tiles, const 
   run_tiles<float, float>(call, tiles, scratch, convolved, place, [&](const auto&... arguments) {
     const bool is_few = tiles.tap_rows_to_thread() == few;
     auto* const kernel = tiles.window[1] == 2 ? is_few ? &gather_patches_gradient<2, few> : &gather_patches_gradient<2, some>
-                         : is_few             ? &gather_patches_gradient<4, few>
+                         : is_few ? &gather_patches_gradient<4, few>
                                               : &gather_patches_gradient<4, some>;
     const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(BackwardPatches::threads), tiles.shared_bytes()};
     cuda::launch(kernel, shape, call.stream, arguments...);
