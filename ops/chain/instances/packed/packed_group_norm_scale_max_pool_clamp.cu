@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
   }
   const Warp warp(weight, tiles, signs);
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const PooledTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     __syncthreads();  // the tile before was used
     tiles.template stage<PooledTaps<loads>::threads>(staged, image, tile.sample, 0, tile.row, tile.column);
     __syncthreads();
@@ -305,7 +305,7 @@ void run_patches(const KernelContext& call, const ForwardPatches& tiles, const G
   run_tiles<float, float>(call, tiles, geometry, [&](bool numbered, const auto&... arguments) {
     const unsigned blocks = tile_blocks(tiles.count, ForwardPatches::resident_blocks, call.inputs[0].device().index);
     auto* const kernel = tiles.window[1] == 2 ? numbered ? &pool_patches<2, true> : &pool_patches<2, false>
-                         : numbered ? &pool_patches<4, true>
+                         : numbered           ? &pool_patches<4, true>
                                               : &pool_patches<4, false>;
     cuda::launch(kernel, {dim3(blocks), dim3(ForwardPatches::threads), tiles.shared_bytes()}, call.stream, arguments...);
   });
@@ -332,8 +332,9 @@ std::size_t forward_scratch(const InferContext& call) {
   const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, cuda::current_device(), nullptr);
   if (!on_tensor_cores(weight.dtype)) return ForwardScratch(ForwardPatches(image, weight, attributes), weight.dtype).all.bytes();
   std::size_t bytes = 0;
-  dispatch_loads(weight,
-                 [&]<int loads>() { bytes = ForwardScratch(PooledTaps<loads>(image, weight, attributes), weight.dtype).all.bytes(); });
+  dispatch_loads(weight, [&]<int loads>() {
+    bytes = ForwardScratch(PooledTaps<loads>(image, weight, attributes), weight.dtype).all.bytes();
+  });
   return bytes;
 }
 

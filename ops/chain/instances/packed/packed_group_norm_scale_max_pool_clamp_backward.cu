@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
   const int own = Warp::own(), first_number = own * 2 % tiles.window[1];
   typename Warp::Products products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const PooledTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     __syncthreads();  // the tile before was used
     tiles.template stage<threads>(staged, image, tile.sample, 0, tile.row, tile.column);
     __syncthreads();
@@ -166,7 +166,7 @@ void run_patches(const KernelContext& call, const BackwardPatches& tiles, const 
   run_tiles<float, float>(call, tiles, scratch, convolved, place, [&](const auto&... arguments) {
     const bool is_few = tiles.tap_rows_to_thread() == few;
     auto* const kernel = tiles.window[1] == 2 ? is_few ? &gather_patches_gradient<2, few> : &gather_patches_gradient<2, some>
-                         : is_few ? &gather_patches_gradient<4, few>
+                         : is_few             ? &gather_patches_gradient<4, few>
                                               : &gather_patches_gradient<4, some>;
     const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(BackwardPatches::threads), tiles.shared_bytes()};
     cuda::launch(kernel, shape, call.stream, arguments...);

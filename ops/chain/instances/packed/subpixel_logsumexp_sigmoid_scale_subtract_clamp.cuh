@@ -5,7 +5,7 @@
 
 #include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp_backward.cuh"
 #include "frit/ops/chain/instances/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
-#include "frit/ops/convolution/tiles/staged_taps.cuh"
+#include "frit/ops/chain/schedules/strip_tiles.cuh"
 
 namespace frit::ops {
 
@@ -16,47 +16,26 @@ namespace frit::ops {
 // The weight's columns come in vectors of 4, channels of one tap. Which column is which depth of a product is chosen so that each thread of
 // four reads the whole of two vectors.
 
-/// How the work is cut into tiles of positions.
-struct SubpixelTiles : SubpixelLogsumexpKernels, StagedTaps {
+/// Tiles of positions, with the places of a block in groups. A strip is a row.
+struct SubpixelTiles : SubpixelLogsumexpKernels, StripTiles<StagedTaps> {
   using StagedTaps::width;
-  static constexpr int threads = 128, warps = threads / cuda::warp_size;
   static constexpr int vectors = columns / width;
-  static constexpr int positions_at_once = 8;
   static_assert(warps >= most_groups && channels == 16 && width == 4, "as SubpixelWarp's products take them");
   /// To a multiprocessor, as registers allow.
   static constexpr int forward_blocks(bool halves) { return halves ? 5 : 4; }
   static constexpr int backward_blocks(bool halves) { return halves ? 3 : 2; }
 
-  int block[3], offset[3], size[3];               ///< as BlockAttributes
-  int log_groups;                                 ///< of places
-  int log_blocks, rows;                           ///< a tile: so many rows of 2^log_blocks times 8 positions
-  cuda::Divisor column_tiles, row_tiles, depths;  ///< along rows, across them, and to a sample
-  int count;                                      ///< of tiles
-  int vector_offset[vectors];                     ///< of each vector of columns, from the position's first pixel
+  int block[3], offset[3], output[3];  ///< as BlockAttributes
+  int vector_offset[vectors];          ///< of each vector of columns, from the position's first pixel
 
   /// Nothing if there is no kernel for this.
   static std::optional<SubpixelTiles> of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& attributes);
 
-  FRIT_HOST_DEVICE int tile_columns() const { return positions_at_once << log_blocks; }
-  __device__ std::int64_t sample_size() const { return static_cast<std::int64_t>(size[0]) * size[1] * size[2]; }  ///< of the output
-  FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_groups; }      ///< with unused columns
+  __device__ std::int64_t sample_size() const { return static_cast<std::int64_t>(output[0]) * output[1] * output[2]; }
+  FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_channel_groups; }  ///< with unused ones
 
  private:
-  explicit SubpixelTiles(const StagedTaps& staged) : StagedTaps(staged) {}
-};
-
-/// A tile's first position.
-struct SubpixelTile {
-  int sample, depth, row, column;
-
-  __device__ SubpixelTile(const SubpixelTiles& tiles, int tile) {
-    const auto number = static_cast<std::uint32_t>(tile), line = tiles.column_tiles.quotient(number),
-               plane = tiles.row_tiles.quotient(line), own = tiles.depths.quotient(plane);
-    sample = static_cast<int>(own);
-    depth = static_cast<int>(tiles.depths.remainder(plane, own));
-    row = static_cast<int>(tiles.row_tiles.remainder(line, plane)) * tiles.rows;
-    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.tile_columns();
-  }
+  using StripTiles::StripTiles;
 };
 
 /// What a warp does with twice 8 positions at a time. Sums of a position are PixelSum<Half> for any dtype: their logarithm is the rough
@@ -72,9 +51,7 @@ class SubpixelWarp {
   using Sums = float[channel_tiles][4];
 
   __device__ SubpixelWarp(const Stored* weight, const SubpixelTiles& tiles)
-      : tiles_(tiles),
-        share_(warp() >> tiles.log_groups),
-        place_((warp() - (share_ << tiles.log_groups)) * SubpixelTiles::group_places + lane() / 4 % 4) {
+      : tiles_(tiles), place_(tiles.channel_group_of(warp()) * SubpixelTiles::group_places + lane() / 4 % 4) {
 #pragma unroll
     for (int j = 0; j < channel_tiles; ++j) {
 #pragma unroll
@@ -102,9 +79,6 @@ class SubpixelWarp {
   __device__ static int own() { return lane() % 4; }
   /// Which half of the channels the thread has, and which of its two positions is its own.
   __device__ static int half() { return lane() / 16; }
-  /// The warps that share the tile's positions, and the warp's number among them.
-  __device__ int sharing_warps() const { return SubpixelTiles::warps >> tiles_.log_groups; }
-  __device__ int share() const { return share_; }
 
   /// What the convolution gives for twice 8 positions, the first of whose pixels are `positions`.
   __device__ void convolve(Sums (&sums)[2], const Stored* positions) const {
@@ -238,16 +212,16 @@ class SubpixelWarp {
   }
   /// Where the results of the thread's own positions lie in the sample's output, for twice 8 positions from `column` on; -1 if it is cut
   /// off.
-  __device__ void places(int (&places)[2], const SubpixelTile& tile, int row, int column) const {
+  __device__ void places(int (&places)[2], const OutputTile& tile, int row, int column) const {
     const int z = tile.depth * tiles_.block[0] + first_[0], y = (tile.row + row) * tiles_.block[1] + first_[1],
               x = (tile.column + column + 2 * own() + half()) * tiles_.block[2] + first_[2];
-    const bool line = static_cast<unsigned>(z) < static_cast<unsigned>(tiles_.size[0]) &&
-                      static_cast<unsigned>(y) < static_cast<unsigned>(tiles_.size[1]);
-    const int begin = (z * tiles_.size[1] + y) * tiles_.size[2];
+    const bool line = static_cast<unsigned>(z) < static_cast<unsigned>(tiles_.output[0]) &&
+                      static_cast<unsigned>(y) < static_cast<unsigned>(tiles_.output[1]);
+    const int begin = (z * tiles_.output[1] + y) * tiles_.output[2];
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
       const int element = x + b * SubpixelTiles::positions_at_once * tiles_.block[2];
-      places[b] = line && static_cast<unsigned>(element) < static_cast<unsigned>(tiles_.size[2]) ? begin + element : -1;
+      places[b] = line && static_cast<unsigned>(element) < static_cast<unsigned>(tiles_.output[2]) ? begin + element : -1;
     }
   }
 
@@ -289,23 +263,10 @@ class SubpixelWarp {
   }
 
   const SubpixelTiles& tiles_;
-  int share_, place_;
+  int place_;
   std::uint32_t weight_[steps][channel_tiles][4];
   int first_vector_, second_vector_;  ///< of the thread's position, from its warp's pixels on
   int first_[3];                      ///< of the output in block 0
 };
-
-/// Calls body(row, first column, its staged pixels) for each twice 8 positions of the tile that are the warp's.
-template <class Stored, class Body>
-__device__ void for_each_position_pair(const SubpixelWarp<Stored>& warp, const SubpixelTiles& tiles, const SubpixelTile& tile,
-                                       const Stored* staged, const Body& body) {
-  const int log_pairs = tiles.log_blocks - 1;
-#pragma unroll 1
-  for (int item = warp.share(); item < tiles.rows << log_pairs; item += warp.sharing_warps()) {
-    const int row = item >> log_pairs, column = (item - (row << log_pairs)) * 2 * SubpixelTiles::positions_at_once;
-    if (tile.row + row >= tiles.output_size[1] || tile.column + column >= tiles.output_size[2]) continue;
-    body(row, column, staged + row * tiles.row_step + column * tiles.pixel_step);
-  }
-}
 
 }  // namespace frit::ops
