@@ -1,7 +1,6 @@
 // clamp(ScaledSigmoid(logsumexp(transposed convolution)) - bias) in one pass, and the gradients of the weight and the bias in another.
 
 #include <algorithm>
-#include <bit>
 
 #include "frit/ops/chain/instances/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
@@ -18,8 +17,11 @@ std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const Tensor
   const StagedTaps staged(image, weight.shape[1], a.im2col);
   constexpr int tile_blocks = 32;
   const int blocks = staged.output_size[2] > 2 * positions_at_once ? 4 : 2;  // side by side
-  SubpixelTiles tiles(staged, a.chain.block() / group_places, std::clamp(staged.output_size[1], 1, tile_blocks / blocks), /*strip_rows=*/1,
-                      blocks * positions_at_once);
+  StripTiles strips(staged, a.chain.block() / group_places, std::clamp(staged.output_size[1], 1, tile_blocks / blocks), /*strip_rows=*/1,
+                    blocks * positions_at_once);
+  // Vectors that threads read at the same time lie in different banks: the neighbours' across rows, then those across depths.
+  strips.lay_out(1, strips.size[1], strips.size[2], size_of(weight.dtype), 64, 32);
+  SubpixelTiles tiles(strips);
   const int axes = image.rank() - 2;
   for (int axis = 0; axis < 3; ++axis) {
     const int given = axis - (3 - axes);
@@ -27,11 +29,6 @@ std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const Tensor
     tiles.block[axis] = of_axis(a.chain.blocks.block, 1);
     tiles.offset[axis] = of_axis(a.chain.blocks.offset, 0);
     tiles.output[axis] = of_axis(a.chain.blocks.size, 1);
-  }
-  // Vectors that threads read at the same time lie in different banks: the neighbours' across rows, then those across depths.
-  tiles.lay_out(1, tiles.size[1], tiles.size[2], size_of(weight.dtype), 64, 32);
-  for (int vector = 0; vector < vectors; ++vector) {
-    tiles.vector_offset[vector] = vector * width < tiles.used_columns ? tiles.offset_of(vector) : 0;
   }
   constexpr std::size_t room = 40 << 10;
   const bool fits = tiles.staged_bytes <= room && tiles.count < INT32_MAX / 2 && product(a.chain.blocks.size) <= INT32_MAX;
