@@ -60,6 +60,17 @@ struct TapVectors {
   }
 };
 
+/// Calls body.operator()<loads>() for the fewer loads if they do for a weight of so many columns, else for the most.
+template <int fewer, int most, class Body>
+void dispatch_loads(std::int64_t columns, const Body& body) {
+  FRIT_CHECK(columns <= TapVectors<most>::most * StagedTaps::width);
+  if (columns <= TapVectors<fewer>::most * StagedTaps::width) {
+    body.template operator()<fewer>();
+  } else {
+    body.template operator()<most>();
+  }
+}
+
 #ifdef __CUDACC__
 /// Which of a warp's parts of the output channels a thread has, given its lane / 4.
 struct ChannelsInOrder {

@@ -16,6 +16,9 @@ using OwnAttributes = ConvolutionInstanceNormMaxAttributes;
 constexpr int out_channels = static_cast<int>(ConvolutionInstanceNormMaxKernels::out_channels);
 /// And blocks of a multiprocessor, as registers allow.
 constexpr int threads = 128, warps = threads / cuda::warp_size, resident_blocks = 4;
+constexpr int few = 3, most = 7;  ///< loads of a thread that there are kernels for
+static_assert(TapVectors<most>::most == ConvolutionInstanceNormMaxKernels::taps &&
+              StagedTaps::width == ConvolutionInstanceNormMaxKernels::channels);
 
 /// A stretch of 16 positions: of the thread's 4 what is given, brought while another stretch is worked on. Of the warps every other has the
 /// first half of some lines of positions, and the others the second.
@@ -110,18 +113,6 @@ __global__ void __launch_bounds__(threads, resident_blocks)
                [&](int turn, float* sums) {
                  if (turn == Part::warp()) warp.add(products, sums);
                });
-}
-
-/// Calls body.operator()<loads>() for such a kernel.
-template <class Body>
-void dispatch_loads(const Dims& kernel, const Body& body) {
-  using Kernels = ConvolutionInstanceNormMaxKernels;
-  static_assert(TapVectors<3>::most == Kernels::few_taps && TapVectors<7>::most == Kernels::taps && StagedTaps::width == Kernels::channels);
-  if (product(kernel) <= Kernels::few_taps) {
-    body.template operator()<3>();
-  } else {
-    body.template operator()<7>();
-  }
 }
 
 template <int loads>
@@ -226,7 +217,7 @@ void run_backward(const KernelContext& call) {
   const Dims kernel = kernel_between(image.shape(), convolved.shape(), padding);
   if (!on_tensor_cores(convolved.dtype())) return run_strict(call, GradientTiles(StagedTaps::of_convolution(image, kernel, padding)));
   dispatch_weight_and_image(convolved.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(kernel, [&]<int loads>() { run_tiles<Stored, Image, loads>(call, kernel); });
+    dispatch_loads<few, most>(product(kernel) * StagedTaps::width, [&]<int loads>() { run_tiles<Stored, Image, loads>(call, kernel); });
   });
 }
 
@@ -241,7 +232,7 @@ std::size_t backward_scratch(const InferContext& call) {
     const GradientTiles tiles(StagedTaps::of_convolution(image, kernel, padding));
     return scratch_for(tiles, planes, device.index).sums.all.bytes();
   }
-  dispatch_loads(kernel, [&]<int loads>() {
+  dispatch_loads<few, most>(product(kernel) * StagedTaps::width, [&]<int loads>() {
     bytes = scratch_for(tiles_for<loads>(image, call.inputs[2].dtype, kernel, padding), planes, device.index).sums.all.bytes();
   });
   return bytes;

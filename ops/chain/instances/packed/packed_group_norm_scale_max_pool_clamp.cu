@@ -321,7 +321,7 @@ void run_forward(const KernelContext& call) {
   const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape(), attributes.im2col), attributes.chain);
   if (!on_tensor_cores(weight.dtype())) return run_patches(call, ForwardPatches(image, weight_type, attributes), geometry);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(weight_type,
+    dispatch_loads<few_loads, most_loads>(weight_type.shape[1],
                    [&]<int loads>() { run_taps<Stored, Image>(call, PooledTaps<loads>(image, weight_type, attributes), geometry); });
   });
 }
@@ -332,7 +332,7 @@ std::size_t forward_scratch(const InferContext& call) {
   const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, cuda::current_device(), nullptr);
   if (!on_tensor_cores(weight.dtype)) return ForwardScratch(ForwardPatches(image, weight, attributes), weight.dtype).all.bytes();
   std::size_t bytes = 0;
-  dispatch_loads(weight, [&]<int loads>() {
+  dispatch_loads<few_loads, most_loads>(weight.shape[1], [&]<int loads>() {
     bytes = ForwardScratch(PooledTaps<loads>(image, weight, attributes), weight.dtype).all.bytes();
   });
   return bytes;

@@ -50,6 +50,10 @@ struct PooledTiles : StripTiles<Taps> {
   }
 };
 
+/// Loads of a thread that there are kernels for.
+inline constexpr int few_loads = 3, most_loads = 5;
+static_assert(TapVectors<most_loads>::most * StagedTaps::width == PackedGroupNormPoolKernels::columns);
+
 /// Tiles for tensor cores.
 template <int loads>
 struct PooledTaps : PooledTiles<StagedTaps> {
@@ -78,18 +82,6 @@ struct PooledTaps : PooledTiles<StagedTaps> {
     return staged;
   }
 };
-
-/// Calls body.operator()<loads>() for a weight of this type.
-template <class Body>
-void dispatch_loads(const TensorType& weight, const Body& body) {
-  static_assert(TapVectors<3>::most * StagedTaps::width == PackedGroupNormPoolKernels::few_columns &&
-                TapVectors<5>::most * StagedTaps::width == PackedGroupNormPoolKernels::columns);
-  if (weight.shape[1] <= PackedGroupNormPoolKernels::few_columns) {
-    body.template operator()<3>();
-  } else {
-    body.template operator()<5>();
-  }
-}
 
 /// What the pass leaves of a window, channels innermost.
 template <class Stored>

@@ -184,7 +184,7 @@ void run_backward(const KernelContext& call) {
   const Shape convolved = convolved_shape(image.shape(), weight.shape(), attributes.im2col);
   if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, weight_type, attributes), convolved);
   dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(weight_type,
+    dispatch_loads<few_loads, most_loads>(weight_type.shape[1],
                    [&]<int loads>() { run_taps<Stored, Image>(call, PooledTaps<loads>(image, weight_type, attributes), convolved); });
   });
 }
@@ -198,7 +198,7 @@ std::size_t backward_scratch(const InferContext& call) {
     return Scratch(BackwardPatches(image, weight, attributes), BackwardPatches::resident_blocks, device.index).all.bytes();
   }
   std::size_t bytes = 0;
-  dispatch_loads(weight, [&]<int loads>() {
+  dispatch_loads<few_loads, most_loads>(weight.shape[1], [&]<int loads>() {
     bytes = Scratch(PooledTaps<loads>(image, weight, attributes), backward_blocks, device.index).all.bytes();
   });
   return bytes;
