@@ -50,10 +50,6 @@ struct PooledTiles : StripTiles<Taps> {
   }
 };
 
-/// Loads of a thread that there are kernels for.
-inline constexpr int few_loads = 3, most_loads = 5;
-static_assert(TapVectors<most_loads>::most * StagedTaps::width == PackedGroupNormPoolKernels::columns);
-
 /// Tiles for tensor cores.
 template <int loads>
 struct PooledTaps : PooledTiles<StagedTaps> {

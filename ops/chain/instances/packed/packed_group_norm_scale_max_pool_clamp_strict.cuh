@@ -70,6 +70,15 @@ bool has_kernels(const KernelContext& call, std::size_t image_input) {
          Patches(image, weight_type, attributes).shared_bytes() <= cuda::properties(image.device().index).shared_per_block;
 }
 
+/// Calls body(tiles) with those for a call: for tensor cores, or such patches.
+template <class Patches, class Body>
+void with_tiles(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a, const Body& body) {
+  if (!on_tensor_cores(weight.dtype)) return body(Patches(image, weight, a));
+  constexpr int fewer = 3, most = 5;
+  static_assert(TapVectors<most>::most * StagedTaps::width == PackedGroupNormPoolKernels::columns);
+  dispatch_loads<fewer, most>(weight.shape[1], [&]<int loads>() { body(PooledTaps<loads>(image, weight, a)); });
+}
+
 /// Tiles of the forward pass.
 struct ForwardPatches : PooledPatches {
   static constexpr int rows = 16, resident_blocks = 3;  ///< to a multiprocessor, as registers allow

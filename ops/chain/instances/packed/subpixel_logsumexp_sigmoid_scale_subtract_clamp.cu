@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
+#include "frit/ops/chain/instances/packed/packed_kernel.cuh"
 #include "frit/ops/chain/instances/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.cuh"
-#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
-#include "frit/ops/libraries/cuda/cudnn.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/unplaced_call.h"
 
@@ -184,18 +183,10 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
   using namespace frit::ops;
-  const auto schedule = [](std::size_t weight) {
-    return [weight](const KernelContext& call) { return schedule_of_taps(call.inputs[weight].dtype()); };
-  };
-  const Kernel forward{.run = run_forward, .halves = true, .any_layout_inputs = {0}, .library = cudnn::version, .describe = schedule(1)};
-  const Kernel backward{.run = run_backward,
-                        .halves = true,
-                        .scratch = backward_scratch,
-                        .any_layout_inputs = {1},
-                        .library = cudnn::version,
-                        .describe = schedule(2)};
+  const Kernel forward{.run = run_forward, .any_layout_inputs = {0}};
+  const Kernel backward{.run = run_backward, .scratch = backward_scratch, .any_layout_inputs = {1}};
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp",
-                    InTurn::kernel(subpixel_logsumexp_rule, cuda::current_device, forward, takes<0>));
+                    packed_kernel(subpixel_logsumexp_rule, /*computed=*/1, forward, takes<0>));
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp_backward",
-                    InTurn::kernel(subpixel_logsumexp_backward_rule, cuda::current_device, backward, takes<1>));
+                    packed_kernel(subpixel_logsumexp_backward_rule, /*computed=*/2, backward, takes<1>));
 }
