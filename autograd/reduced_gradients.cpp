@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "frit/ops/communication/all_reduce.h"
+#include "frit/ops/communication/collectives.h"
 #include "frit/ops/shape/shape_ops.h"
 
 namespace frit {

@@ -6,7 +6,7 @@
 #include "frit/autograd/reduced_gradients.h"
 #include "frit/autograd/synchronized.h"
 #include "frit/core/text.h"
-#include "frit/ops/communication/all_reduce.h"
+#include "frit/ops/communication/collectives.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/elementwise/unary.h"

@@ -1,5 +1,10 @@
 #include "frit/core/processor.h"
 
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
 namespace frit {
 
 std::string_view compiled_processor_level() {
@@ -28,6 +33,14 @@ std::string_view machine_processor_level() {
 #else
   return compiled_processor_level();
 #endif
+}
+
+int core_count() {
+#ifdef __linux__
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace frit

@@ -11,4 +11,7 @@ std::string_view compiled_processor_level();
 /// The highest that this machine's processor has.
 std::string_view machine_processor_level();
 
+/// The cores that the process may use: fewer than there are, in a container or under taskset.
+int core_count();
+
 }  // namespace frit

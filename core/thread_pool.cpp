@@ -1,7 +1,5 @@
 #include "frit/core/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "frit/core/error.h"
+#include "frit/core/processor.h"
 
 namespace frit {
 namespace {
@@ -42,15 +41,6 @@ bool spin_until(const Ready& ready) {
     }
   } while (std::chrono::steady_clock::now() < end);
   return ready();
-}
-
-/// That the process may use: fewer than there are, in a container or under taskset.
-int core_count() {
-#ifdef __linux__
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 /// One call of parallel_for: its chunks, numbered from 0, and the first exception.

@@ -1,7 +1,7 @@
 #include "apps/common/model_graph.h"
 
 #include "frit/graph/lint.h"
-#include "frit/ops/communication/all_reduce.h"
+#include "frit/ops/communication/collectives.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/loss/loss.h"

@@ -81,6 +81,14 @@ Values decompose(Emitter& emitter, std::span<const Value> inputs, const Attribut
   return outputs;
 }
 
+/// Of what the program before the centre gives, if there is one.
+TensorType given_type(const ElementwiseProgram& before, std::span<const Tensor> inputs) {
+  if (before.instructions.empty()) return {};
+  std::vector<TensorType> types;
+  FRIT_CHECK(before.check(types_of(inputs), types).empty());
+  return types[static_cast<std::size_t>(before.outputs[0])];
+}
+
 }  // namespace
 
 void ChainAttributes::fields(FieldVisitor& v) {
@@ -95,40 +103,19 @@ void ChainAttributes::fields(FieldVisitor& v) {
 ChainCall::ChainCall(const KernelContext& context)
     : call(context.as<ChainAttributes>().call),
       inputs(call.parts(context.inputs)),
-      centre_inputs(call.centre_inputs(inputs.centre, Tensor())) {
-  if (call.before.instructions.empty()) return;
-  std::vector<TensorType> types;
-  FRIT_CHECK(call.before.check(types_of(inputs.before), types).empty());
-  given_ = types[static_cast<std::size_t>(call.before.outputs[0])];
-}
-
-Stages ChainCall::stages() const {
-  return {call.before, static_cast<std::size_t>(call.input), given_, inputs.before, call.after, inputs.after};
-}
-
-KernelContext ChainCall::centre(const KernelContext& context) const {
-  return {*call.centre.op, call.centre.attributes, centre_inputs, context.outputs, context.scratch, context.stream, context.prepacked};
+      centre_inputs(call.centre_inputs(inputs.centre, Tensor())),
+      stages{call.before, static_cast<std::size_t>(call.input), given_type(call.before, inputs.before), inputs.before, call.after,
+             inputs.after},
+      centre{*call.centre.op, call.centre.attributes, centre_inputs, context.outputs, context.scratch, context.stream, context.prepacked} {
+  const StagedKernel& staged = centre.op.kernel_on(context.inputs[0].device()).staged;
+  if (staged && staged.takes(centre, stages)) kernel = &staged;
 }
 
 namespace {
 
-/// A call, and what computes it at once; null where it is computed in its parts.
-struct StagedChain {
-  ChainCall chain;
-  Stages stages;
-  KernelContext centre;
-  const StagedKernel* kernel = nullptr;
-
-  explicit StagedChain(const KernelContext& context) : chain(context), stages(chain.stages()), centre(chain.centre(context)) {
-    const StagedKernel& staged = centre.op.kernel_on(context.inputs[0].device()).staged;
-    if (staged && staged.takes(centre, stages)) kernel = &staged;
-  }
-  StagedChain(const StagedChain&) = delete;
-};
-
 void run_in_layouts(const KernelContext& context) {
-  const StagedChain call(context);
-  call.kernel ? call.kernel->run(call.centre, call.stages) : run_in_parts(call.chain, context);
+  const ChainCall call(context);
+  call.kernel ? call.kernel->run(call.centre, call.stages) : run_in_parts(call, context);
 }
 
 /// A centre that takes contiguous images alone, as a program's own operator may, gets them so.
@@ -148,7 +135,7 @@ void run_chain(const KernelContext& context) {
 }
 
 std::string describe(const KernelContext& context) {
-  const StagedChain call(context);
+  const ChainCall call(context);
   const std::string& centre = call.centre.op.name;
   if (!call.kernel) return concat("in its parts, around ", centre, ", whose kernel does not take it so");
   return call.kernel->describe ? concat("around ", centre, ": ", call.kernel->describe(call.centre, call.stages))
@@ -158,7 +145,7 @@ std::string describe(const KernelContext& context) {
 /// A call without memory: whether there is a kernel depends on types and layouts alone.
 struct UnplacedChain {
   UnplacedCall call;
-  StagedChain staged;
+  ChainCall staged;
   std::vector<TensorType> types;  ///< of the centre's inputs, and how they and its outputs lie
   CallLayouts layouts;
 
@@ -192,7 +179,7 @@ Prepacking prepacking(const InferContext& call, Kernel Operator::*kernel, Device
 }
 
 void prepack_centre(const KernelContext& context) {
-  const StagedChain call(context);
+  const ChainCall call(context);
   call.centre.op.kernel_on(context.inputs[0].device()).prepack(call.centre);
 }
 
@@ -242,7 +229,7 @@ Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre) {
 }
 
 void prepare_chain(const KernelContext& context) {
-  const StagedChain call(context);
+  const ChainCall call(context);
   if (call.kernel && call.kernel->prepare) call.kernel->prepare(call.centre, call.stages);
 }
 

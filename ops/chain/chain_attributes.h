@@ -15,15 +15,12 @@ struct ChainCall {
   const StagedCall& call;
   StagedCall::Parts<Tensor> inputs;
   std::vector<Tensor> centre_inputs;  ///< the one that a program gives is undefined
+  Stages stages;
+  KernelContext centre;                  ///< as its kernel sees it
+  const StagedKernel* kernel = nullptr;  ///< that computes it at once; null where it is computed in its parts
 
   explicit ChainCall(const KernelContext& context);
-
-  Stages stages() const;
-  /// As the centre's kernel sees it.
-  KernelContext centre(const KernelContext& context) const;
-
- private:
-  TensorType given_;
+  ChainCall(const ChainCall&) = delete;
 };
 
 /// The types of a chain's parts.

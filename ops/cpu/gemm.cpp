@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "frit/core/processor.h"
 #include "frit/ops/cpu/packed_matrix.h"
 #include "frit/ops/cpu/transpose.h"
 #include "frit/ops/cpu/work_split.h"
@@ -20,11 +21,11 @@ constexpr std::int64_t most_depth_across = 128;
 constexpr std::int64_t few_rows = 2 * product_rows;
 /// With fewer items than `enough_items` the blocks are made smaller, but not so small that what is packed for one is read too seldom.
 constexpr std::int64_t most_items = 16, least_rows = 96, least_columns = 96;
-/// Rows that are read across are read more slowly the shorter their pieces are: no smaller blocks than the threads need that there are when
-/// this is asked first, as plans stay what they are.
+/// Rows that are read across are read more slowly the shorter their pieces are: no smaller blocks than the process's cores need. Not than
+/// the threads that there are need, whose number may change while plans stay what they are.
 std::int64_t enough_items(bool across) {
-  static const std::int64_t of_threads = std::clamp<std::int64_t>(2 * thread_count(), 4, most_items);
-  return across ? of_threads : most_items;
+  static const std::int64_t of_cores = std::clamp<std::int64_t>(2 * core_count(), 4, most_items);
+  return across ? of_cores : most_items;
 }
 /// Whether lines that lie so many bytes apart fall on few sets of the nearest cache, an eighth of them or fewer.
 constexpr bool share_sets(std::int64_t bytes) { return bytes % 512 == 0; }

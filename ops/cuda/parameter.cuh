@@ -13,6 +13,7 @@ class Parameter {
  public:
   using T = Computed<Stored>;
 
+  Parameter() = default;
   /// May be undefined: nobody reads a gradient.
   explicit Parameter(const Tensor& tensor) {
     if (!tensor.defined()) return;

@@ -14,7 +14,7 @@ using Geometry = GroupNormPoolGeometry;
 
 /// A thread a channel of a sample.
 template <class Stored>
-__global__ void make_maps(GroupMap<Computed<Stored>>* maps /* (N, C) */, GroupStatistics statistics, GroupParameters<Stored> parameters,
+__global__ void make_maps(GroupMap<Computed<Stored>>* maps /* (N, C) */, StatisticsOutputs statistics, GroupParameters<Stored> parameters,
                           std::int64_t planes, std::int64_t channels, std::int64_t group_channels) {
   for (std::int64_t plane = cuda::first_item(); plane < planes; plane += cuda::item_step()) {
     const std::int64_t slice = plane / group_channels;
@@ -24,9 +24,9 @@ __global__ void make_maps(GroupMap<Computed<Stored>>* maps /* (N, C) */, GroupSt
 
 /// One window a thread, neighbours side by side in the input's memory. Reads the input once, from the cache. Deterministic.
 template <class Stored, class Index>
-__global__ void pool_windows(PoolOutputs<Stored, Index> outputs, const Stored* input, const GroupMap<Computed<Stored>>* maps /* (N, C) */,
-                             Clamp<Computed<Stored>> clamp, Planes planes, Places places, ElementOrder order, WindowAxis height,
-                             WindowAxis width, cuda::Divisor columns) {
+__global__ void pool_windows(MaximumOutputs<Stored, Index> outputs, const Stored* input,
+                             const GroupMap<Computed<Stored>>* maps /* (N, C) */, Clamp<Computed<Stored>> clamp, Planes planes,
+                             Places places, ElementOrder order, WindowAxis height, WindowAxis width, cuda::Divisor columns) {
   const std::int64_t windows = static_cast<std::int64_t>(height.output) * width.output;
   for (std::int64_t n = blockIdx.y; n < planes.samples; n += gridDim.y) {
     for (std::int64_t i = cuda::first_item(); i < planes.channels * windows; i += cuda::item_step()) {
@@ -38,16 +38,6 @@ __global__ void pool_windows(PoolOutputs<Stored, Index> outputs, const Stored* i
       outputs.write((n * planes.channels + c) * windows + window, clamp(best.value), best.number, best.element);
     }
   }
-}
-
-template <class Stored, class Index>
-PoolOutputs<Stored, Index> outputs_of(const KernelContext& call) {
-  return {data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])};
-}
-
-template <class Stored>
-GroupParameters<Stored> parameters_of(const KernelContext& call) {
-  return {Parameter<Stored>(call.inputs[1]), Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3])};
 }
 
 NormGeometry norm_of(const Shape& input, const ChainAttributes& attributes) {
@@ -72,17 +62,17 @@ void in_two_passes(const KernelContext& call, const Geometry& geometry) {
   const auto statistic = [&](std::size_t output, std::size_t place) {
     return call.outputs[output].defined() ? call.outputs[output].data<double>() : scratch_part<double>(call, place);
   };
-  const GroupStatistics statistics{statistic(2, scratch.means), statistic(3, scratch.rstds)};
+  const StatisticsOutputs statistics{statistic(2, scratch.means), statistic(3, scratch.rstds)};
   find_cuda_statistics(call, norm, attributes.eps, statistics.means, statistics.rstds);
   Planes windows = planes;
   windows.pixels = geometry.windows();
   if (windows.samples * windows.channels * windows.pixels == 0) return;
   auto* const maps = scratch_part<GroupMap<T>>(call, scratch.maps);
   const std::int64_t all_planes = planes.samples * planes.channels;
-  cuda::launch(make_maps<Stored>, cuda::loop_shape(all_planes), call.stream, maps, statistics, parameters_of<Stored>(call), all_planes,
+  cuda::launch(make_maps<Stored>, cuda::loop_shape(all_planes), call.stream, maps, statistics, GroupParameters<Stored>(call, 1), all_planes,
                planes.channels, geometry.group_channels());
   cuda::launch(pool_windows<Stored, Index>, sample_loop_shape(planes.samples, windows.channels * windows.pixels), call.stream,
-               outputs_of<Stored, Index>(call), input.data<Stored>(), maps, Clamp<T>(attributes.clamp()), planes, places,
+               MaximumOutputs<Stored, Index>::of(call), input.data<Stored>(), maps, Clamp<T>(attributes.clamp()), planes, places,
                ElementOrder(windows, places.channels_last()), WindowAxis(geometry.pool, 1), WindowAxis(geometry.pool, 2),
                cuda::Divisor(geometry.pool.output[2]));
 }
@@ -122,10 +112,9 @@ void run(const KernelContext& call) {
   dispatch_floating_and_halves(call.inputs[0].dtype(), [&]<class Stored>() {
     const auto launch = [&](auto* kernel, const PooledTiles& tiles, std::int64_t clusters) {
       const auto& attributes = call.as<ChainAttributes>();
-      const GroupStatistics statistics{data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])};
-      cuda::launch_clusters(kernel, tiles.shape(clusters), tiles.blocks, call.stream, outputs_of<Stored, std::uint8_t>(call), statistics,
-                            call.inputs[0].data<Stored>(), parameters_of<Stored>(call), Clamp<float>(attributes.clamp()), attributes.eps,
-                            tiles);
+      cuda::launch_clusters(kernel, tiles.shape(clusters), tiles.blocks, call.stream, MaximumOutputs<Stored, std::uint8_t>::of(call),
+                            StatisticsOutputs::of(call), call.inputs[0].data<Stored>(), GroupParameters<Stored>(call, 1),
+                            Clamp<float>(attributes.clamp()), attributes.eps, tiles);
     };
     if (in_one_pass<Stored>(call, geometry, launch)) return;
     dispatch_argmax(argmax_dtype(geometry.kernel_elements()), [&]<class Index>() { in_two_passes<Stored, Index>(call, geometry); });

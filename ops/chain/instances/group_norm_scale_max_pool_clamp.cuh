@@ -1,8 +1,8 @@
 #pragma once
 
 #include "frit/ops/chain/instances/group_norm_scale_max_pool_clamp.h"
+#include "frit/ops/chain/stages/chain_outputs.cuh"
 #include "frit/ops/cuda/parameter.cuh"
-#include "frit/ops/cuda/planes.cuh"
 
 namespace frit::ops {
 
@@ -75,6 +75,9 @@ struct GroupParameters {
   using T = Computed<Stored>;
   Parameter<Stored> weight, bias, scale;
 
+  /// Those inputs, from the first of them on.
+  GroupParameters(const KernelContext& call, std::size_t first)
+      : weight(call.inputs[first]), bias(call.inputs[first + 1]), scale(call.inputs[first + 2]) {}
   __device__ GroupMap<T> map(std::int64_t c, double mean, double rstd) const { return {mean, rstd, weight[c], bias[c], scale[c]}; }
   /// -1 where the map falls, so that the maximum is that of the smallest element.
   __device__ T sign(std::int64_t c) const { return (weight[c] < 0) != (scale[c] < 0) ? T(-1) : T(1); }
@@ -86,35 +89,6 @@ struct WindowMaximum {
   T value;
   std::int32_t number;
   T element;
-};
-
-/// Where the results go. Each may be null.
-template <class Stored, class Index>
-struct PoolOutputs {
-  Stored* output;        // (N, C, H', W')
-  Index* argmax;         // likewise
-  Stored* argmax_input;  // likewise
-
-  /// From a place on.
-  FRIT_HOST_DEVICE PoolOutputs from(std::int64_t place) const {
-    return {moved(output, place), moved(argmax, place), moved(argmax_input, place)};
-  }
-  template <class Place>
-  __device__ void write(Place place, Computed<Stored> value, std::int32_t index, Computed<Stored> element) const {
-    if (output != nullptr) output[place] = convert<Stored>(value);
-    if (argmax != nullptr) argmax[place] = static_cast<Index>(index);
-    if (argmax_input != nullptr) argmax_input[place] = convert<Stored>(element);
-  }
-};
-
-/// The statistics that are kept. Each may be null.
-struct GroupStatistics {
-  double *means, *rstds;  // (N, G)
-
-  __device__ void write(std::int64_t slice, double mean, double rstd) const {
-    if (means != nullptr) means[slice] = mean;
-    if (rstds != nullptr) rstds[slice] = rstd;
-  }
 };
 
 /// Element by element: of equals the first, of NaNs the last. `x` is the plane, whose pixels are `step` apart.

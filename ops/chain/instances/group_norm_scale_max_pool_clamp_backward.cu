@@ -234,9 +234,7 @@ class Backward {
       if (input_gradient_ != nullptr || summed) write();
       if (summed) differences = {part<T>(scratch_.differences), rules_.by_difference, chunks()};
     }
-    const ChannelResults<Stored, 4> results{Parameter<Stored>(context_.outputs[1]), Parameter<Stored>(context_.outputs[2]),
-                                            Parameter<Stored>(context_.outputs[3]), Parameter<Stored>(context_.outputs[4])};
-    launch_sum_over_batch(results, part<ChannelParts<4>>(scratch_.parts), differences, planes_, context_.stream);
+    launch_sum_over_batch<Stored>(context_, part<ChannelParts<4>>(scratch_.parts), differences, planes_);
   }
 
  private:

@@ -6,21 +6,6 @@
 
 namespace frit::ops {
 
-/// What one channel of one sample, or a part of it, adds to the gradients.
-template <class T>
-struct ChannelSums {
-  T gradient = 0, product = 0;  ///< of the gradient of the norm's result; of it times (x - mean)
-  T scale = 0;
-
-  template <class To>
-  __device__ ChannelSums<To> to() const {
-    return {static_cast<To>(gradient), static_cast<To>(product), static_cast<To>(scale)};
-  }
-  __device__ friend ChannelSums operator+(const ChannelSums& a, const ChannelSums& b) {
-    return {a.gradient + b.gradient, a.product + b.product, a.scale + b.scale};
-  }
-};
-
 /// What the kernels read.
 template <class Stored, class Index>
 struct PoolGradientCall {
@@ -74,8 +59,8 @@ struct WindowSplit {
 /// What the maxima get in addition, a value a window.
 template <class T, class Index>
 struct ArgmaxGradients {
-  T* more;          // (N, C, windows); channels-last: (N, windows, C)
-  Index* argmax;    // channels-last: likewise, a copy; else null
+  T* more;        // (N, C, windows); channels-last: (N, windows, C)
+  Index* argmax;  // channels-last: likewise, a copy; else null
 };
 
 /// Makes a group's rules of the input's gradient,
@@ -96,7 +81,7 @@ struct FinalizeGroupGradients {
     for (std::int64_t plane = first + lane; plane < end; plane += cuda::warp_size) {
       const std::int64_t c = plane % call.planes.channels;
       const ChannelSums<double> sums = call.whole(call.map(plane), sums_of(c));
-      parts[plane] = {{sums.product * rstd, sums.gradient, sums.scale, 0}};
+      parts[plane] = {{sums.product * rstd, sums.gradient, sums.factor, 0}};
       const auto weight = static_cast<double>(call.parameters.weight[c]);
       total = total + ChannelSums<double>{weight * sums.gradient, weight * sums.product, 0};
     }
@@ -246,7 +231,7 @@ PoolGradientCall<Stored, Index> pool_gradient_call(const KernelContext& call, co
           .groups = geometry.groups,
           .group_channels = geometry.group_channels(),
           .gradient = call.inputs[0].data<Stored>(),
-          .parameters = {Parameter<Stored>(input(0)), Parameter<Stored>(input(1)), Parameter<Stored>(input(2))},
+          .parameters = GroupParameters<Stored>(call, first),
           .clamp = Clamp<Computed<Stored>>(clamp),
           .argmax = input(3).template data<Index>(),
           .means = input(4).template data<double>(),

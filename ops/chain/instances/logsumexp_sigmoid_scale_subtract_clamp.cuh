@@ -2,32 +2,23 @@
 
 #include <type_traits>
 
-#include "frit/core/cuda/divisor.cuh"
 #include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp.h"
+#include "frit/ops/cuda/planes.cuh"
 
 // Where an input in blocks and the output that belongs to it lie.
 
 namespace frit::ops {
 
 /// Where the elements of a tensor (N, block * C, pixels) lie, seen as planes (N * block, C, pixels), in either layout.
-struct BlockedPlaces {
-  std::int64_t sample, place, channel, pixel;  ///< steps; place: in a block
+struct BlockedPlaces : Places {
   std::uint32_t block;
+  std::int64_t place;  ///< the step from place to place in a block
 
-  BlockedPlaces(const Tensor& tensor, const Planes& planes, std::int64_t places)
-      : sample(places * planes.channels * planes.pixels),
-        place(planes.channels * planes.pixels),
-        channel(planes.pixels),
-        pixel(1),
-        block(static_cast<std::uint32_t>(places)) {
-    if (tensor.is_contiguous()) return;
-    FRIT_CHECK(tensor.is_contiguous(Layout::channels_last));
-    place = planes.channels;
-    channel = 1;
-    pixel = places * planes.channels;
-  }
+  BlockedPlaces(const Tensor& tensor, std::int64_t places)
+      : Places(tensor, Planes(tensor.shape())),
+        block(static_cast<std::uint32_t>(places)),
+        place(tensor.shape()[1] / places * channel) {}
 
-  bool channels_last() const { return pixel != 1; }
   __device__ std::int64_t operator()(std::int64_t n, std::int64_t c, std::int64_t p) const {
     const std::int64_t first = block == 1 ? n * sample : n / block * sample + n % block * place;
     return first + c * channel + p * pixel;

@@ -61,8 +61,8 @@ void dispatch_traversal(const Tensor& input, const Tensor& input_gradient, const
                         const Body& body) {
   constexpr int vector = cuda::vector_width<Stored>, threads = cuda::default_threads;
   const Planes planes = planes_of(input.shape(), attributes);
-  const BlockedPlaces places(input, planes, attributes.block());
-  const BlockedPlaces gradient_places = input_gradient.defined() ? BlockedPlaces(input_gradient, planes, attributes.block()) : places;
+  const BlockedPlaces places(input, attributes.block());
+  const BlockedPlaces gradient_places = input_gradient.defined() ? BlockedPlaces(input_gradient, attributes.block()) : places;
   Sharing sharing{planes, places, gradient_places, OutputPlaces(input.shape(), attributes, /*positions_first=*/true), 1};
   const auto wide = [](const Tensor& tensor) {
     return tensor.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(tensor.raw());

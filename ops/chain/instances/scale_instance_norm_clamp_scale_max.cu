@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(cuda::default_threads)
           best.take(clamp(map.normalized(convert<T>(x[j]))) * map.post_scale, c + j);
         }
       }
-      outputs.write(n * planes.pixels + p, best, [&](std::int64_t c) { return pixel[c * places.channel]; });
+      const Stored element = outputs.argmax_input != nullptr ? pixel[best.channel * places.channel] : Stored(0);
+      outputs.write(n * planes.pixels + p, best.value, best.channel, convert<T>(element));
     }
   }
 }
@@ -69,21 +70,14 @@ void run_typed(const KernelContext& call) {
   auto *const means = scratch_part<double>(call, scratch.means), *const rstds = scratch_part<double>(call, scratch.rstds);
   auto* const maps = scratch_part<InstanceMap<T>>(call, scratch.maps);
   find_cuda_statistics(call, geometry, /*eps=*/0, means, rstds);
-  const FinalizeInstances<Stored> finalize{.channels = planes.channels,
-                                           .eps = attributes.eps,
-                                           .scale = Parameter<Stored>(call.inputs[1]),
-                                           .post_scale = Parameter<Stored>(call.inputs[2]),
-                                           .means = data_or_null<double>(call.outputs[2]),
-                                           .rstds = data_or_null<double>(call.outputs[3])};
+  const FinalizeInstances<Stored> finalize(call, planes.channels, attributes.eps, /*first=*/1);
   cuda::launch(make_maps<Stored>, cuda::loop_shape(slices), call.stream, maps, means, rstds, finalize, slices);
   if (planes.pixels == 0) return;
-  const MaximumOutputs<Stored, Index> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<Index>(call.outputs[1]),
-                                              data_or_null<Stored>(call.outputs[4])};
   constexpr int vector = cuda::vector_width<Stored>;
   const bool vectors = places.channels_last() && planes.channels % vector == 0 && cuda::aligned_for_vectors(input.raw());
   cuda::launch(vectors ? find_channel_maxima<Stored, Index, vector> : find_channel_maxima<Stored, Index, 1>,
-               sample_loop_shape(planes.samples, planes.pixels), call.stream, outputs, input.data<Stored>(), maps,
-               Clamp<T>(attributes.clamp()), planes, places);
+               sample_loop_shape(planes.samples, planes.pixels), call.stream, MaximumOutputs<Stored, Index>::of(call), input.data<Stored>(),
+               maps, Clamp<T>(attributes.clamp()), planes, places);
 }
 
 /// inputs (input, scale, post_scale), outputs (output, argmax, mean, rstd, argmax_input)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "frit/ops/chain/instances/scale_instance_norm_clamp_scale_max.h"
+#include "frit/ops/chain/stages/chain_outputs.cuh"
 #include "frit/ops/chain/stages/slice_moments.cuh"
 #include "frit/ops/cuda/parameter.cuh"
 
@@ -31,13 +32,20 @@ struct FinalizeInstances {
   std::int64_t channels;
   double eps;
   Parameter<Stored> scale, post_scale;
-  double *means, *rstds;  // (N, C), or null
+  StatisticsOutputs statistics;
+
+  /// The parameters are inputs from `first` on.
+  FinalizeInstances(const KernelContext& call, std::int64_t channels_, double eps_, std::size_t first)
+      : channels(channels_),
+        eps(eps_),
+        scale(call.inputs[first]),
+        post_scale(call.inputs[first + 1]),
+        statistics(StatisticsOutputs::of(call)) {}
 
   __device__ InstanceMap<T> map(std::int64_t slice, const DeviceMoments& moments, T s, T post, bool writes) const {
     const double factor = isfinite(s) ? static_cast<double>(s) : nan("");
     const double mean = __dmul_rn(moments.mean, factor), rstd = rsqrt(moments.variance * factor * factor + eps);
-    if (writes && means != nullptr) means[slice] = mean;
-    if (writes && rstds != nullptr) rstds[slice] = rstd;
+    if (writes) statistics.write(slice, mean, rstd);
     return {moments.mean, mean, rstd, s, post};
   }
 };
@@ -53,23 +61,6 @@ struct ChannelMaximum {
     const bool wins = (other > value) | ((other != other) & (value == value));
     value = wins ? other : value;
     channel = wins ? other_channel : channel;
-  }
-};
-
-/// Where a pixel's maximum goes: its value, the channel, and the input's element there. (N, pixels), or null.
-template <class Stored, class Index>
-struct MaximumOutputs {
-  Stored* output;
-  Index* argmax;
-  Stored* argmax_input;
-
-  FRIT_HOST_DEVICE bool has_argmax() const { return argmax != nullptr || argmax_input != nullptr; }
-  /// `element(channel)` is the input's.
-  template <class Element>
-  __device__ void write(std::int64_t place, const ChannelMaximum<Computed<Stored>>& best, const Element& element) const {
-    if (output != nullptr) output[place] = convert<Stored>(best.value);
-    if (argmax != nullptr) argmax[place] = static_cast<Index>(best.channel);
-    if (argmax_input != nullptr) argmax_input[place] = element(best.channel);
   }
 };
 

@@ -131,16 +131,14 @@ void run_typed(const KernelContext& context) {
   const InstanceGradientScratch scratch(call.planes, Computed<Stored>());
   const InstanceGradients<Computed<Stored>> gradients(context, scratch, call.planes);
   const Tensor& input_gradient = context.outputs[0];
-  const BatchSums<Stored> sums{
-      {Parameter<Stored>(context.outputs[1]), Parameter<Stored>(context.outputs[2]), Parameter<Stored>(context.outputs[3])},
-      gradients.finalize.parts};
+  const BatchSums<Stored> sums{ChannelResults<Stored, 3>(context), gradients.finalize.parts};
   Planes planes = call.planes;
   if (planes.samples * planes.channels * planes.pixels > 0) {
     launch_argmax_sums(gradients, call, context, scratch);
     if (input_gradient.defined() && write_input_gradient(input_gradient, call, gradients, sums, context.stream)) return;
   }
   if (planes.pixels == 0) planes.samples = 0;
-  launch_sum_over_batch<Stored, 3>(sums.results, gradients.finalize.parts, {}, planes, context.stream);
+  launch_sum_over_batch<Stored>(context, gradients.finalize.parts, {}, planes);
 }
 
 /// inputs (gradient, input, scale, post_scale, argmax, mean, rstd, argmax_input)

@@ -7,16 +7,6 @@
 
 namespace frit::ops {
 
-/// What one channel of one sample, or a part of it, adds to the gradients.
-struct InstanceSums {
-  double gradient = 0, product = 0;  ///< of the gradient that enters the norm; of it times (x - reference)
-  double post_scale = 0;
-
-  __device__ friend InstanceSums operator+(const InstanceSums& a, const InstanceSums& b) {
-    return {a.gradient + b.gradient, a.product + b.product, a.post_scale + b.post_scale};
-  }
-};
-
 /// What the kernels read.
 template <class Stored, class Index>
 struct InstanceGradientCall {
@@ -108,7 +98,7 @@ struct FinalizeGradients {
 
   /// By a warp, with the sums over all pixels.
   template <class Call>
-  __device__ void operator()(const Call& call, const InstanceMap<T>& map, std::int64_t n, std::int64_t c, const InstanceSums& total,
+  __device__ void operator()(const Call& call, const InstanceMap<T>& map, std::int64_t n, std::int64_t c, const ChannelSums<double>& total,
                              int lane) const {
     const std::int64_t slice = n * call.planes.channels + c;
     const double center = mean_difference(call, map, n, c, lane);
@@ -122,7 +112,7 @@ struct FinalizeGradients {
     const double by_difference = slope * by_normalized, offset = shift * by_normalized - slope * (gradient / pixels);
     rules.set(slice, map.reference, by_difference, offset);
     // The norm undoes the scale but for eps. The sum of dx is 0 where all is finite.
-    parts[slice] = {{call.eps * rstd * rstd * rstd * (product - center * gradient), total.post_scale + 0 * rstd,
+    parts[slice] = {{call.eps * rstd * rstd * rstd * (product - center * gradient), total.factor + 0 * rstd,
                      0 * (static_cast<double>(map.reference) + slope + by_difference + offset)}};
   }
 };
@@ -132,7 +122,7 @@ struct FinalizeGradients {
 /// chunk is the sample. Deterministic.
 template <class Stored, class Index, int threads>
 __global__ void __launch_bounds__(threads)
-    sum_over_argmax(InstanceSums* partials /* (N, chunks, C) */, Computed<Stored>* more /* (N, pixels) */,
+    sum_over_argmax(ChannelSums<double>* partials /* (N, chunks, C) */, Computed<Stored>* more /* (N, pixels) */,
                     FinalizeGradients<Computed<Stored>> finalize, InstanceGradientCall<Stored, Index> call,
                     ArgmaxSplit<Computed<Stored>> split) {
   using T = Computed<Stored>;
@@ -189,10 +179,10 @@ __global__ void __launch_bounds__(threads)
     }
     __syncthreads();
     for (int c = warp; c < channels; c += threads / cuda::warp_size) {
-      InstanceSums total;
+      ChannelSums<double> total;
       for (int i = lane; i < threads; i += cuda::warp_size) {
-        total = total + InstanceSums{static_cast<double>(gradients[c * threads + i]), static_cast<double>(products[c * threads + i]),
-                                     static_cast<double>(post_scales[c * threads + i])};
+        total = total + ChannelSums<double>{static_cast<double>(gradients[c * threads + i]), static_cast<double>(products[c * threads + i]),
+                                            static_cast<double>(post_scales[c * threads + i])};
       }
       total = cuda::warp_reduce(total);
       if (split.chunks == 1) {
@@ -207,14 +197,14 @@ __global__ void __launch_bounds__(threads)
 
 /// One warp a channel of a sample: adds the partial sums and finalizes the gradients. Deterministic.
 template <class Stored, class Index>
-__global__ void finalize_instances(FinalizeGradients<Computed<Stored>> finalize, const InstanceSums* partials /* (N, chunks, C) */,
+__global__ void finalize_instances(FinalizeGradients<Computed<Stored>> finalize, const ChannelSums<double>* partials /* (N, chunks, C) */,
                                    InstanceGradientCall<Stored, Index> call, std::int64_t chunks) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::warp_size;
   const std::int64_t channels = call.planes.channels;
   for (std::int64_t slice = cuda::first_item() / cuda::warp_size; slice < call.planes.samples * channels;
        slice += cuda::item_step() / cuda::warp_size) {
     const std::int64_t n = slice / channels, c = slice % channels;
-    InstanceSums total;
+    ChannelSums<double> total;
     for (std::int64_t chunk = lane; chunk < chunks; chunk += cuda::warp_size) total = total + partials[(n * chunks + chunk) * channels + c];
     finalize(call, call.map(n, c), n, c, cuda::warp_reduce(total), lane);
   }
@@ -227,7 +217,7 @@ struct InstanceGradientScratch {
 
   template <class T>
   InstanceGradientScratch(const Planes& planes, T /* what is computed in */)
-      : partials(all.add(planes.samples * planes.channels * ArgmaxSplit<T>::most_chunks(planes), sizeof(InstanceSums))),
+      : partials(all.add(planes.samples * planes.channels * ArgmaxSplit<T>::most_chunks(planes), sizeof(ChannelSums<double>))),
         parts(all.add(planes.samples * planes.channels, sizeof(ChannelParts<3>))),
         rules(all.add(1, GradientRules<T>::bytes(planes.samples * planes.channels))),
         more(all.add(planes.samples * planes.pixels, sizeof(T))) {}
@@ -251,7 +241,7 @@ void launch_argmax_sums(const InstanceGradients<Computed<Stored>>& results, cons
                         const KernelContext& context, const InstanceGradientScratch& scratch) {
   using Split = ArgmaxSplit<Computed<Stored>>;
   const Split split(call.planes, cuda::properties(context.inputs[0].device().index));
-  auto* const partials = scratch_part<InstanceSums>(context, scratch.partials);
+  auto* const partials = scratch_part<ChannelSums<double>>(context, scratch.partials);
   const dim3 grid(static_cast<unsigned>(split.chunks), static_cast<unsigned>(split.tiles), sample_blocks(call.planes));
   auto* const kernel = split.threads == Split::most_threads ? &sum_over_argmax<Stored, Index, Split::most_threads>
                                                             : &sum_over_argmax<Stored, Index, Split::few_threads>;

@@ -60,7 +60,7 @@ class TileBlock {
   using Ring = StripRing<Stored, kernel>;
   using Elements = typename Ring::Elements;
   static constexpr int width = Ring::width;
-  using Outputs = PoolOutputs<Stored, std::uint8_t>;
+  using Outputs = MaximumOutputs<Stored, std::uint8_t>;
   using Maxima = VectorMaxima<Stored, numbered>;
   using Words = typename Maxima::Words;
 
@@ -83,7 +83,7 @@ class TileBlock {
   }
 
   /// Everything: see pool_tiles.
-  __device__ void run(const Outputs& outputs, const GroupStatistics& statistics, const Clamp<T>& clamp, double eps) {
+  __device__ void run(const Outputs& outputs, const StatisticsOutputs& statistics, const Clamp<T>& clamp, double eps) {
     bool turned[width], any_turned = false;
 #pragma unroll
     for (int j = 0; j < width; ++j) any_turned |= turned[j] = !idle() && parameters_[own_channel_ + j].sign < 0;
@@ -213,7 +213,7 @@ class TileBlock {
   }
 
   /// Writes a sample's results, whose sums are on their way: the warps take the channels in turn.
-  __device__ void finalize(std::int64_t n, int tile, const Outputs& outputs, const GroupStatistics& statistics, const Clamp<T>& clamp,
+  __device__ void finalize(std::int64_t n, int tile, const Outputs& outputs, const StatisticsOutputs& statistics, const Clamp<T>& clamp,
                            double eps) {
     totals_.wait();
     bool overflows = false;
@@ -236,7 +236,7 @@ class TileBlock {
     __syncwarp();
   }
 
-  __device__ void make_map(std::int64_t n, int c, int tile, const GroupStatistics& statistics, double eps) const {
+  __device__ void make_map(std::int64_t n, int c, int tile, const StatisticsOutputs& statistics, double eps) const {
     const int group = c / tiles_.group_channels, group_entries = tiles_.group_channels / tiles_.entry_channels;
     ShiftedSums sums;
     for (int i = 0; i < group_entries; ++i) sums = sums + totals_.total(group * group_entries + i);
@@ -291,7 +291,7 @@ class TileBlock {
 /// Deterministic.
 template <class Stored, int kernel, bool numbered>
 __global__ void __launch_bounds__(StripPlan::threads, 1)
-    pool_tiles(PoolOutputs<Stored, std::uint8_t> outputs, GroupStatistics statistics, const Stored* input,
+    pool_tiles(MaximumOutputs<Stored, std::uint8_t> outputs, StatisticsOutputs statistics, const Stored* input,
                GroupParameters<Stored> parameters, Clamp<float> clamp, double eps, PooledTiles tiles) {
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ cuda::ByteBarrier strip_barriers[StripPlan::warps * StripPlan::most_stages];

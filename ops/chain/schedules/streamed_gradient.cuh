@@ -181,6 +181,21 @@ dim3 channel_vector_block(std::int64_t channels) {
   return dim3(lanes, cuda::default_threads / lanes);
 }
 
+/// What one channel of one sample, or a part of it, adds up over its maxima.
+template <class T>
+struct ChannelSums {
+  T gradient = 0, product = 0;  ///< of the gradient of the norm's result; of it times x less the mean or a number near it
+  T factor = 0;                 ///< of the gradient of the factor after the norm
+
+  template <class To>
+  __device__ ChannelSums<To> to() const {
+    return {static_cast<To>(gradient), static_cast<To>(product), static_cast<To>(factor)};
+  }
+  __device__ friend ChannelSums operator+(const ChannelSums& a, const ChannelSums& b) {
+    return {a.gradient + b.gradient, a.product + b.product, a.factor + b.factor};
+  }
+};
+
 /// What one channel of one sample adds to the channel's gradients.
 template <int count>
 struct ChannelParts {
@@ -202,9 +217,14 @@ struct ChannelDifferences {
   std::int64_t chunks = 1;
 };
 
+/// The gradients of channels: outputs 1, 2, ... of a backward operator.
 template <class Stored, int count>
 struct ChannelResults {
   Parameter<Stored> of[count];  ///< each (C), or undefined
+
+  explicit ChannelResults(const KernelContext& call) {
+    for (std::size_t k = 0; k < count; ++k) of[k] = Parameter<Stored>(call.outputs[k + 1]);
+  }
 };
 
 /// A block some channels of a sample: adds what the last of their parts lacks. Deterministic.
@@ -246,16 +266,17 @@ __global__ void sum_over_batch(ChannelResults<Stored, count> results, const Chan
   }
 }
 
-/// Adds the differences to the parts, where there are any.
+/// Writes the call's ChannelResults. Adds the differences to the parts first, where there are any.
 template <class Stored, int count>
-void launch_sum_over_batch(const ChannelResults<Stored, count>& results, ChannelParts<count>* parts,
-                           const ChannelDifferences<Computed<Stored>>& differences, const Planes& planes, cudaStream_t stream) {
+void launch_sum_over_batch(const KernelContext& call, ChannelParts<count>* parts, const ChannelDifferences<Computed<Stored>>& differences,
+                           const Planes& planes) {
   if (planes.channels == 0) return;
   if (differences.sums != nullptr && planes.samples > 0) {
     const dim3 grid(static_cast<unsigned>((planes.channels + cuda::warp_size - 1) / cuda::warp_size), sample_blocks(planes));
-    cuda::launch(add_differences<Computed<Stored>, count>, {grid, dim3(cuda::default_threads)}, stream, parts, differences, planes);
+    cuda::launch(add_differences<Computed<Stored>, count>, {grid, dim3(cuda::default_threads)}, call.stream, parts, differences, planes);
   }
-  cuda::launch(sum_over_batch<Stored, count>, cuda::loop_shape(planes.channels * cuda::default_threads), stream, results, parts, planes);
+  cuda::launch(sum_over_batch<Stored, count>, cuda::loop_shape(planes.channels * cuda::default_threads), call.stream,
+               ChannelResults<Stored, count>(call), parts, planes);
 }
 
 }  // namespace frit::ops

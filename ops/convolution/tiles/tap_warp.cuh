@@ -1,12 +1,14 @@
 #pragma once
 
+#include <numeric>
+
 #include "frit/core/cuda/launch.cuh"
 #include "frit/ops/convolution/tiles/staged_taps.cuh"
 
 namespace frit::ops {
 
-/// How the columns of a weight are dealt out for products with taps. Of 4 neighbouring threads each loads `loads` vectors of 4 columns;
-/// which, is chosen so that what they load at the same time lies in different banks.
+/// How the columns of a weight are dealt out for products with taps. Of 4 neighbouring threads each loads `loads` vectors of 4 columns:
+/// neighbouring ones if dealt out `by_number`, else chosen so that what the threads load at the same time lies in different banks.
 template <int loads>
 struct TapVectors {
   static constexpr int most = 4 * loads;
@@ -19,12 +21,26 @@ struct TapVectors {
   static int row_bank(const StagedTaps& taps) { return 32 * taps.tap_vectors; }
   static int depth_bank(const StagedTaps& taps) { return row_bank(taps) * taps.taps[1] % 128; }
 
-  explicit TapVectors(const StagedTaps& taps) {
-    const int vectors = taps.used_columns / StagedTaps::width, row = taps.taps[2] * taps.tap_vectors;
+  explicit TapVectors(const StagedTaps& taps, bool by_number = false) {
+    const int vectors = taps.used_columns / StagedTaps::width;
     std::fill_n(number, most, -1);
-    // Rows of taps side by side, as many as have banks of their own; then what is left, in order.
+    if (by_number) {
+      std::iota(number, number + vectors, 0);
+    } else {
+      spread(taps, vectors);
+    }
+    for (int i = 0; i < most; ++i) {
+      offset[i] = taps.offset_of(std::max(0, number[i] < 0 ? number[i % loads] : number[i]));
+      in_order[i] = taps.offset_of(i < vectors ? i : 0);
+    }
+  }
+
+ private:
+  /// Rows of taps side by side, as many as have banks of their own; then what is left, in order.
+  void spread(const StagedTaps& taps, int vectors) {
     const bool even = 4 % taps.tap_vectors == 0;
-    const int row_group = even ? 4 / taps.tap_vectors : 1, rows = even ? vectors / row / row_group * row_group : 0;
+    const int row = taps.taps[2] * taps.tap_vectors, row_group = even ? 4 / taps.tap_vectors : 1,
+              rows = even ? vectors / row / row_group * row_group : 0;
     int load = 0;
     for (int first = 0; first < rows; first += row_group) {
       for (int tap = 0; tap < taps.taps[2]; ++tap, ++load) {
@@ -37,23 +53,33 @@ struct TapVectors {
       set(t, load, vector);
       if (t == 3) ++load;
     }
-    for (int i = 0; i < most; ++i) {
-      offset[i] = taps.offset_of(std::max(0, number[i] < 0 ? number[i % loads] : number[i]));
-      in_order[i] = taps.offset_of(i < vectors ? i : 0);
-    }
   }
-
- private:
   void set(int thread, int load, int vector) {
     FRIT_CHECK(load < loads);
     number[thread * loads + load] = vector;
   }
 };
 
+/// Calls body.operator()<loads>() for the fewer loads if they do for a weight of so many columns, else for the most.
+template <int fewer, int most, class Body>
+void dispatch_loads(std::int64_t columns, const Body& body) {
+  FRIT_CHECK(columns <= TapVectors<most>::most * StagedTaps::width);
+  if (columns <= TapVectors<fewer>::most * StagedTaps::width) {
+    body.template operator()<fewer>();
+  } else {
+    body.template operator()<most>();
+  }
+}
+
 #ifdef __CUDACC__
+/// Which of a warp's parts of the output channels a thread has, given its lane / 4.
+struct ChannelsInOrder {
+  __device__ static int place(int quarter) { return quarter; }
+};
+
 /// What a warp computes of `warp_channels` output channels, a multiple of 16, and of blocks of 8 neighbouring positions, on tensor cores.
 /// The weight is in registers. `known_pixel` is StagedTaps::pixel_step where that is known when this is compiled, else 0.
-template <class Stored, int loads, int warp_channels, int known_pixel = 0>
+template <class Stored, int loads, int warp_channels, int known_pixel = 0, class Order = ChannelsInOrder>
 class TapWarp {
  public:
   using Instruction = tensor_cores::Instruction<Stored>;
@@ -87,7 +113,7 @@ class TapWarp {
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % cuda::warp_size; }
   __device__ static int own() { return lane() % 4; }
   /// The first of the output channels of a thread with some lane / 4.
-  __device__ int thread_channel(int quarter) const { return first_channel_ + quarter * thread_channels; }
+  __device__ int thread_channel(int quarter) const { return first_channel_ + Order::place(quarter) * thread_channels; }
 
   /// sums = start + weight * taps, for blocks of positions next to each other, the first of whose pixels are `first`.
   template <int blocks>

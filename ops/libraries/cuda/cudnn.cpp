@@ -10,6 +10,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/core/thread_pool.h"
 #include "frit/ops/libraries/cuda/channel_bias.h"
+#include "frit/ops/libraries/cuda/cudnn_epilogue.h"
 #include "frit/ops/libraries/cuda/cudnn_search.h"
 #include "frit/ops/libraries/library_plans.h"
 

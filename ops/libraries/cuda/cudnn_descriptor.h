@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "frit/core/dtype.h"
 #include "frit/core/error.h"
 #include "frit/core/shape.h"
 #include "frit/ops/libraries/cuda/counted_library.h"
@@ -50,6 +51,17 @@ class Refused : public Error {
   const int category = CUDNN_STATUS_CATEGORY(status);
   if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM) throw Refused(ErrorKind::device, message);
   fail(ErrorKind::device, message);
+}
+
+/// The name that cuDNN has for a dtype.
+inline cudnnDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return CUDNN_DATA_DOUBLE;
+    case DType::f32: return CUDNN_DATA_FLOAT;
+    case DType::f16: return CUDNN_DATA_HALF;
+    case DType::bf16: return CUDNN_DATA_BFLOAT16;
+    default: fail(ErrorKind::bug, "no convolution of dtype ", name_of(dtype));
+  }
 }
 
 // The name that cuDNN has for the type of an attribute.

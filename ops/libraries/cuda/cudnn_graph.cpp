@@ -3,28 +3,14 @@
 
 #include "frit/ops/libraries/cuda/cudnn_graph.h"
 
-#include <cmath>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "frit/core/cuda/device.h"
+#include "frit/ops/libraries/cuda/cudnn_epilogue.h"
 
 namespace frit::cudnn {
 namespace {
-
-using ops::Activation;
-using ops::BinaryFunction;
-
-cudnnDataType_t data_type(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return CUDNN_DATA_DOUBLE;
-    case DType::f32: return CUDNN_DATA_FLOAT;
-    case DType::f16: return CUDNN_DATA_HALF;
-    case DType::bf16: return CUDNN_DATA_BFLOAT16;
-    default: fail(ErrorKind::bug, "no convolution of dtype ", name_of(dtype));
-  }
-}
 
 DType computed_in(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -86,124 +72,6 @@ constexpr Names names_of(ConvolutionKind kind) {
 #undef FRIT_NAMES
 }
 
-/// What a library's activation is called; without a mode it is made of several nodes.
-struct ActivationName {
-  Activation::Kind kind;
-  std::optional<cudnnPointwiseMode_t> mode;
-  const char* text;
-};
-
-const ActivationName& name_of(Activation::Kind kind) {
-  static constexpr ActivationName names[] = {{Activation::rectifier, CUDNN_POINTWISE_RELU_FWD, "rectifier"},
-                                             {Activation::elu, CUDNN_POINTWISE_ELU_FWD, "elu"},
-                                             {Activation::gelu, CUDNN_POINTWISE_GELU_FWD, "gelu"},
-                                             {Activation::gelu_tanh, CUDNN_POINTWISE_GELU_APPROX_TANH_FWD, "tanh form of gelu"},
-                                             {Activation::sigmoid, CUDNN_POINTWISE_SIGMOID_FWD, "sigmoid"},
-                                             {Activation::silu, CUDNN_POINTWISE_SWISH_FWD, "silu"},
-                                             {Activation::tanh, CUDNN_POINTWISE_TANH_FWD, "tanh"},
-                                             {Activation::mish, {}, "mish"},
-                                             {Activation::hard_sigmoid, {}, "hard sigmoid"},
-                                             {Activation::hard_swish, {}, "hard swish"}};
-  return *std::find_if(std::begin(names), std::end(names), [&](const ActivationName& name) { return name.kind == kind; });
-}
-
-struct BinaryName {
-  BinaryFunction function;
-  cudnnPointwiseMode_t mode;
-  const char* text;
-};
-
-const BinaryName& name_of(BinaryFunction function) {
-  static constexpr BinaryName names[] = {
-      {BinaryFunction::add, CUDNN_POINTWISE_ADD, "add"},           {BinaryFunction::subtract, CUDNN_POINTWISE_SUB, "subtract"},
-      {BinaryFunction::multiply, CUDNN_POINTWISE_MUL, "multiply"}, {BinaryFunction::divide, CUDNN_POINTWISE_DIV, "divide"},
-      {BinaryFunction::minimum, CUDNN_POINTWISE_MIN, "minimum"},   {BinaryFunction::maximum, CUDNN_POINTWISE_MAX, "maximum"}};
-  return *std::find_if(std::begin(names), std::end(names), [&](const BinaryName& name) { return name.function == function; });
-}
-
-/// What a graph does after its convolution, to an earlier result: 0 is the convolution's, i that of the node before node i.
-struct PointwiseNode {
-  cudnnPointwiseMode_t mode;
-  std::size_t x;
-  std::optional<std::size_t> factor = {};    ///< a further result
-  std::optional<std::int64_t> operand = {};  ///< a tensor, by its id
-  Activation settings = {};
-};
-
-/// The bias and the epilogue as nodes.
-class PointwiseNodes {
- public:
-  PointwiseNodes(const ConvolutionKey& key, Fused fused) : epilogue_(key.epilogue) {
-    // The residual comes before the bias, as the engines that are compiled already have it, if it is to be added first anyway.
-    const bool residual_first = fused.epilogue && operand_of(epilogue_.steps[0]) == Operand::image && adds(epilogue_.steps[0]);
-    if (fused.bias && !residual_first) combine(CUDNN_POINTWISE_ADD, bias_id);
-    if (!fused.epilogue) return;
-    for (const ops::ConvolutionEpilogue::Step& step : epilogue_.steps) {
-      step.activation ? activate(*step.activation) : combine(step);
-      if (fused.bias && residual_first && nodes_.size() == 1) combine(CUDNN_POINTWISE_ADD, bias_id);
-    }
-  }
-
-  std::span<const PointwiseNode> nodes() const { return nodes_; }
-
- private:
-  using Operand = ops::ConvolutionEpilogue::Operand;
-
-  static bool adds(const ops::ConvolutionEpilogue::Step& step) { return step.function == BinaryFunction::add; }
-  std::optional<Operand> operand_of(const ops::ConvolutionEpilogue::Step& step) const {
-    return step.activation ? std::nullopt : std::optional(epilogue_.operands[static_cast<std::size_t>(step.operand)]);
-  }
-
-  std::size_t last() const { return nodes_.size(); }
-  void apply(cudnnPointwiseMode_t mode, const Activation& settings = {}) {
-    nodes_.push_back({.mode = mode, .x = last(), .settings = settings});
-  }
-  void combine(cudnnPointwiseMode_t mode, std::int64_t operand) { nodes_.push_back({.mode = mode, .x = last(), .operand = operand}); }
-  void multiply(std::size_t factor) { nodes_.push_back({.mode = CUDNN_POINTWISE_MUL, .x = last(), .factor = factor}); }
-
-  void combine(const ops::ConvolutionEpilogue::Step& step) {
-    const bool reversed = step.operand_first && step.function == BinaryFunction::subtract;
-    if (reversed) apply(CUDNN_POINTWISE_NEG);
-    combine(reversed ? CUDNN_POINTWISE_ADD : name_of(step.function).mode, first_other_id + step.operand);
-  }
-
-  void activate(const Activation& activation) {
-    const std::size_t x = last();
-    if (const auto mode = name_of(activation.kind).mode) return apply(*mode, activation);
-    if (activation.kind == Activation::mish) {
-      apply(CUDNN_POINTWISE_SOFTPLUS_FWD);
-      apply(CUDNN_POINTWISE_TANH_FWD);
-      return multiply(x);
-    }
-    combine(CUDNN_POINTWISE_ADD, three_id);
-    apply(CUDNN_POINTWISE_RELU_FWD, {.high = 6});
-    if (activation.kind == Activation::hard_swish) multiply(x);
-    combine(CUDNN_POINTWISE_MUL, sixth_id);
-  }
-
-  const ops::ConvolutionEpilogue& epilogue_;
-  std::vector<PointwiseNode> nodes_;
-};
-
-Descriptor pointwise_descriptor(const PointwiseNode& node, DType computed) {
-  Descriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  pointwise.set(CUDNN_ATTR_POINTWISE_MODE, node.mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(computed));
-  const Activation& settings = node.settings;
-  const bool is_rectifier = node.mode == CUDNN_POINTWISE_RELU_FWD;
-  if (is_rectifier || node.mode == CUDNN_POINTWISE_MIN || node.mode == CUDNN_POINTWISE_MAX) {
-    pointwise.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
-  }
-  // Engines that are compiled already know the plain one alone, without these.
-  if (is_rectifier && settings.low != 0) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, settings.low);
-  if (is_rectifier && std::isfinite(settings.high)) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, settings.high);
-  if (is_rectifier && settings.slope != 0) pointwise.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, settings.slope);
-  if (node.mode == CUDNN_POINTWISE_ELU_FWD) pointwise.set(CUDNN_ATTR_POINTWISE_ELU_ALPHA, settings.alpha);
-  if (node.mode == CUDNN_POINTWISE_SWISH_FWD) pointwise.set(CUDNN_ATTR_POINTWISE_SWISH_BETA, 1.0);
-  if (node.mode == CUDNN_POINTWISE_SOFTPLUS_FWD) pointwise.set(CUDNN_ATTR_POINTWISE_SOFTPLUS_BETA, 1.0);
-  pointwise.finalize();
-  return pointwise;
-}
-
 /// Of a tensor that a node reads.
 Descriptor operand_descriptor(const ConvolutionKey& key, std::int64_t id) {
   const ConvolutionShapes shapes(key);
@@ -222,8 +90,7 @@ Descriptor operation_graph(const ConvolutionKey& key, Fused fused, cudnnHandle_t
   const Descriptor weight = tensor_descriptor(weight_id, shapes.weight, key.dtype, key.layout);
   const Descriptor output = tensor_descriptor(output_id, shapes.output, key.dtype, key.layout);
   const Shape& result = forward ? shapes.output : shapes.input;
-  const PointwiseNodes pointwise(key, fused);
-  const std::span<const PointwiseNode> nodes = pointwise.nodes();
+  const std::vector<PointwiseNode> nodes = pointwise_nodes(key, fused);
   std::vector<Descriptor> inner;  // what the convolution and all nodes but the last give
   std::map<std::int64_t, Descriptor> operands;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -330,12 +197,6 @@ bool fuses_epilogue(const ConvolutionKey& key) {
   return !key.epilogue.steps.empty() && key.dtype != DType::f64 && (rounds || key.epilogue.is_exact());
 }
 
-bool reads_constants(const ops::ConvolutionEpilogue& epilogue) {
-  return std::any_of(epilogue.steps.begin(), epilogue.steps.end(), [](const ops::ConvolutionEpilogue::Step& step) {
-    return step.activation && (step.activation->kind == Activation::hard_sigmoid || step.activation->kind == Activation::hard_swish);
-  });
-}
-
 Shape operand_shape(const ConvolutionKey& key, std::size_t operand) {
   const ConvolutionShapes shapes(key);
   switch (key.epilogue.operands[operand]) {
@@ -368,37 +229,6 @@ bool is_compiled_when_built(const Configuration& configuration) {
       engine_of(configuration.descriptor).get<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT);
   return std::find(notes.begin(), notes.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != notes.end();
 }
-
-namespace {
-
-/// "rectifier 0 inf 0".
-std::string activation_text(const Activation& activation) {
-  std::string text = name_of(activation.kind).text;
-  if (activation.kind == Activation::rectifier) text += concat(' ', activation.low, ' ', activation.high, ' ', activation.slope);
-  if (activation.kind == Activation::elu) text += concat(' ', activation.alpha);
-  return text;
-}
-
-/// ", epilogue: residual, rectifier 0 inf 0, multiply channels, number subtract": where the operand's kind comes first, so does the
-/// operand.
-std::string epilogue_text(const ops::ConvolutionEpilogue& epilogue) {
-  static constexpr const char* kinds[] = {"image", "channels", "number"};
-  std::string text;
-  for (const ops::ConvolutionEpilogue::Step& step : epilogue.steps) {
-    text += text.empty() ? ", epilogue: " : ", ";
-    if (step.activation) {
-      text += activation_text(*step.activation);
-      continue;
-    }
-    const char* const kind = kinds[static_cast<int>(epilogue.operands[static_cast<std::size_t>(step.operand)])];
-    const char* const function = name_of(step.function).text;
-    const bool is_residual = step.function == BinaryFunction::add && *kind == 'i';
-    text += is_residual ? "residual" : step.operand_first ? concat(kind, ' ', function) : concat(function, ' ', kind);
-  }
-  return text;
-}
-
-}  // namespace
 
 std::string problem_text(const ConvolutionKey& key) {
   const ConvolutionShapes shapes(key);

@@ -37,8 +37,6 @@ struct Fused {
 
 /// Whether there may be graphs with the key's epilogue: not in float64, and in float32 that is not TF32 only if it is exact.
 bool fuses_epilogue(const ConvolutionKey& key);
-/// Whether these read the constants.
-bool reads_constants(const ops::ConvolutionEpilogue& epilogue);
 /// Of an operand of the epilogue.
 Shape operand_shape(const ConvolutionKey& key, std::size_t operand);
 

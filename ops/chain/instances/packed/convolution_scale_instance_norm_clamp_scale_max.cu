@@ -1,12 +1,11 @@
 // max over channels of clamp(instance_norm(convolution * scale)) * post_scale, in two passes over an image in shared memory.
 
 #include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max_strict.cuh"
-#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/chain/instances/packed/packed_kernel.cuh"
 #include "frit/ops/convolution/tiles/output_tiles.cuh"
 #include "frit/ops/convolution/tiles/tap_rows.cuh"
 #include "frit/ops/cuda/cluster_totals.cuh"
 #include "frit/ops/cuda/parameter.cuh"
-#include "frit/ops/libraries/cuda/cudnn.h"
 #include "frit/ops/operator/unplaced_call.h"
 
 namespace frit::ops {
@@ -309,13 +308,7 @@ std::size_t forward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max) {
   using namespace frit::ops;
-  const Kernel own{.run = run_forward,
-                   .halves = true,
-                   .scratch = forward_scratch,
-                   .any_layout_inputs = {0},
-                   .any_layout_outputs = {5},
-                   .library = cudnn::version,
-                   .describe = [](const KernelContext& call) { return schedule_of_taps(call.inputs[1].dtype()); }};
+  const Kernel own{.run = run_forward, .scratch = forward_scratch, .any_layout_inputs = {0}, .any_layout_outputs = {5}};
   registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max",
-                    InTurn::kernel(convolution_instance_norm_max_rule, cuda::current_device, own, takes));
+                    packed_kernel(convolution_instance_norm_max_rule, /*computed=*/1, own, takes));
 }

@@ -111,13 +111,8 @@ struct ConvolutionMaximumCall {
   Clamp<float> clamp;
 
   explicit ConvolutionMaximumCall(const KernelContext& call)
-      : outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]), data_or_null<Stored>(call.outputs[4])},
-        finalize{.channels = out_channels,
-                 .eps = call.as<ConvolutionInstanceNormMaxAttributes>().chain.eps,
-                 .scale = Parameter<Stored>(call.inputs[2]),
-                 .post_scale = Parameter<Stored>(call.inputs[3]),
-                 .means = data_or_null<double>(call.outputs[2]),
-                 .rstds = data_or_null<double>(call.outputs[3])},
+      : outputs(MaximumOutputs<Stored, std::uint8_t>::of(call)),
+        finalize(call, out_channels, call.as<ConvolutionInstanceNormMaxAttributes>().chain.eps, /*first=*/2),
         convolved(call.outputs[5]),
         weight(call.inputs[1]),
         biased(call.has(4)),

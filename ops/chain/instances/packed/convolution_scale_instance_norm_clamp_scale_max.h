@@ -22,10 +22,10 @@ struct ConvolutionInstanceNormMaxAttributes {
 
 /// What the kernels are made for.
 struct ConvolutionInstanceNormMaxKernels {
-  static constexpr std::int64_t out_channels = 16;         ///< channels of the output
-  static constexpr std::int64_t channels = 4;              ///< of the image, at most
-  static constexpr std::int64_t few_taps = 12, taps = 28;  ///< elements of the kernel, at most
-  static constexpr std::int64_t strict_side = 3;           ///< without tensor cores: of the kernel's last two axes
+  static constexpr std::int64_t out_channels = 16;  ///< channels of the output
+  static constexpr std::int64_t channels = 4;       ///< of the image, at most
+  static constexpr std::int64_t taps = 28;          ///< elements of the kernel, at most
+  static constexpr std::int64_t strict_side = 3;    ///< without tensor cores: of the kernel's last two axes
 };
 
 /// Whether there are kernels for such an image, a weight (K, C, kernel...) and the current Numerics. The forward one also wants room for a

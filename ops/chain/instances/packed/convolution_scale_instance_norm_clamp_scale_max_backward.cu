@@ -2,11 +2,10 @@
 // the image, which computes the gradient of the one and multiplies it with the taps of the other.
 
 #include "frit/ops/chain/instances/packed/convolution_scale_instance_norm_clamp_scale_max_backward_strict.cuh"
-#include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/chain/instances/packed/packed_kernel.cuh"
 #include "frit/ops/convolution/tiles/output_tiles.cuh"
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
-#include "frit/ops/libraries/cuda/cudnn.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::ops {
@@ -112,21 +111,17 @@ __global__ void __launch_bounds__(threads, resident_blocks)
                });
 }
 
-/// Calls body.operator()<loads>() for such a kernel.
+/// Calls body(tiles) with those for a call: for tensor cores, or in strict float32.
 template <class Body>
-void dispatch_loads(const Dims& kernel, const Body& body) {
+void with_tiles(const Tensor& image, const TensorType& convolved, const Dims& padding, const Body& body) {
   using Kernels = ConvolutionInstanceNormMaxKernels;
-  static_assert(TapVectors<3>::most == Kernels::few_taps && TapVectors<7>::most == Kernels::taps && StagedTaps::width == Kernels::channels);
-  if (product(kernel) <= Kernels::few_taps) {
-    body.template operator()<3>();
-  } else {
-    body.template operator()<7>();
-  }
-}
-
-template <int loads>
-OutputTiles<loads> tiles_for(const Tensor& image, DType dtype, const Dims& kernel, const Dims& padding) {
-  return {StagedTaps::of_convolution(image, kernel, padding), size_of(dtype), shared_room(resident_blocks, image.device().index)};
+  const StagedTaps taps = StagedTaps::of_convolution(image, kernel_between(image.shape(), convolved.shape, padding), padding);
+  if (!on_tensor_cores(convolved.dtype)) return body(GradientTiles(taps));
+  constexpr int fewer = 3, most = 7;
+  static_assert(TapVectors<most>::most == Kernels::taps && StagedTaps::width == Kernels::channels);
+  dispatch_loads<fewer, most>(taps.used_columns, [&]<int loads>() {
+    body(OutputTiles<loads>(taps, size_of(convolved.dtype), shared_room(resident_blocks, image.device().index)));
+  });
 }
 
 /// Of an item of a block's sums, whose columns are vectors of channels for each tap, in the weight's gradient (K, C, kernel...); -1 where
@@ -163,9 +158,7 @@ void run_kernels(const KernelContext& call, const Scratch& scratch, const Gather
     const GradientSource<Stored> given{own.elements, gradients.finalize.rules, own.argmax, gradients.more};
     gather(scratch_part<float>(call, scratch.partials), given);
   }
-  const ChannelResults<Stored, 3> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
-                                          Parameter<Stored>(call.outputs[3])};
-  launch_sum_over_batch<Stored, 3>(results, gradients.finalize.parts, {}, own.planes, call.stream);
+  launch_sum_over_batch<Stored>(call, gradients.finalize.parts, {}, own.planes);
 }
 
 template <int loads>
@@ -176,18 +169,19 @@ Scratch scratch_for(const OutputTiles<loads>& tiles, const Planes& planes, int d
   return {planes, tiles.count, resident_blocks, out_channels * columns_of<loads>, device};
 }
 
-template <class Stored, class Image, int loads>
-void run_tiles(const KernelContext& call, const Dims& kernel) {
+template <int loads>
+void run_tiles(const KernelContext& call, const OutputTiles<loads>& tiles) {
   const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
   constexpr int columns = columns_of<loads>;
-  const OutputTiles<loads> tiles = tiles_for<loads>(image, convolved.dtype(), kernel, call.as<OwnAttributes>().padding);
   const Scratch scratch = scratch_for(tiles, Planes(convolved.shape()), image.device().index);
-  run_kernels<Stored>(call, scratch, [&](float* partials, const GradientSource<Stored>& given) {
-    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads),
-                                  std::max(tiles.staged_bytes, out_channels * columns * sizeof(float))};
-    cuda::launch(gather_weight_gradient<Stored, Image, loads>, shape, call.stream, partials, image.data<Image>(), given, tiles);
-    sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), out_channels * columns,
-                 KernelPlace{columns, static_cast<int>(image.shape()[1]), static_cast<int>(product(kernel))}, call.stream);
+  const KernelPlace place{columns, static_cast<int>(tiles.planes.channels), tiles.taps[0] * tiles.taps[1] * tiles.taps[2]};
+  dispatch_weight_and_image(convolved.dtype(), image.dtype(), [&]<class Stored, class Image>() {
+    run_kernels<Stored>(call, scratch, [&](float* partials, const GradientSource<Stored>& given) {
+      const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(threads),
+                                    std::max(tiles.staged_bytes, out_channels * columns * sizeof(float))};
+      cuda::launch(gather_weight_gradient<Stored, Image, loads>, shape, call.stream, partials, image.data<Image>(), given, tiles);
+      sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), out_channels * columns, place, call.stream);
+    });
   });
 }
 
@@ -196,7 +190,7 @@ Scratch scratch_for(const GradientTiles& tiles, const Planes& planes, int device
 }
 
 /// In strict float32.
-void run_strict(const KernelContext& call, const GradientTiles& tiles) {
+void run_tiles(const KernelContext& call, const GradientTiles& tiles) {
   const Scratch scratch = scratch_for(tiles, Planes(call.inputs[2].shape()), call.inputs[2].device().index);
   run_kernels<float>(call, scratch, [&](float* partials, const GradientSource<float>& given) {
     const int tap_rows = tiles.tap_rows_to_thread(), columns = GradientTiles::columns(tap_rows);
@@ -223,29 +217,17 @@ bool takes(const KernelContext& call) {
 /// inputs (gradient, image, convolved, scale, post_scale, argmax, mean, rstd, argmax_input)
 /// outputs (weight_gradient, scale_gradient, post_scale_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
-  const Tensor &image = call.inputs[1], &convolved = call.inputs[2];
-  const Dims& padding = call.as<OwnAttributes>().padding;
-  const Dims kernel = kernel_between(image.shape(), convolved.shape(), padding);
-  if (!on_tensor_cores(convolved.dtype())) return run_strict(call, GradientTiles(StagedTaps::of_convolution(image, kernel, padding)));
-  dispatch_weight_and_image(convolved.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(kernel, [&]<int loads>() { run_tiles<Stored, Image, loads>(call, kernel); });
-  });
+  const Tensor& convolved = call.inputs[2];
+  with_tiles(call.inputs[1], {convolved.dtype(), convolved.shape()}, call.as<OwnAttributes>().padding,
+             [&](const auto& tiles) { run_tiles(call, tiles); });
 }
 
 std::size_t backward_scratch(const InferContext& call) {
-  const Dims& padding = call.as<OwnAttributes>().padding;
   const Device device = cuda::current_device();
-  std::size_t bytes = 0;
   const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
-  const Dims kernel = kernel_between(call.shape(1), call.shape(2), padding);
-  const Planes planes(call.shape(2));
-  if (!on_tensor_cores(call.inputs[2].dtype)) {
-    const GradientTiles tiles(StagedTaps::of_convolution(image, kernel, padding));
-    return scratch_for(tiles, planes, device.index).sums.all.bytes();
-  }
-  dispatch_loads(kernel, [&]<int loads>() {
-    bytes = scratch_for(tiles_for<loads>(image, call.inputs[2].dtype, kernel, padding), planes, device.index).sums.all.bytes();
-  });
+  std::size_t bytes = 0;
+  with_tiles(image, call.inputs[2], call.as<OwnAttributes>().padding,
+             [&](const auto& tiles) { bytes = scratch_for(tiles, Planes(call.shape(2)), device.index).sums.all.bytes(); });
   return bytes;
 }
 
@@ -254,12 +236,7 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(convolution_scale_instance_norm_clamp_scale_max_backward) {
   using namespace frit::ops;
-  const Kernel own{.run = run_backward,
-                   .halves = true,
-                   .scratch = backward_scratch,
-                   .any_layout_inputs = {1, 2},
-                   .library = cudnn::version,
-                   .describe = [](const KernelContext& call) { return schedule_of_taps(call.inputs[2].dtype()); }};
+  const Kernel own{.run = run_backward, .scratch = backward_scratch, .any_layout_inputs = {1, 2}};
   registry.add_cuda("convolution_scale_instance_norm_clamp_scale_max_backward",
-                    InTurn::kernel(convolution_instance_norm_max_backward_rule, cuda::current_device, own, takes));
+                    packed_kernel(convolution_instance_norm_max_backward_rule, /*computed=*/2, own, takes));
 }

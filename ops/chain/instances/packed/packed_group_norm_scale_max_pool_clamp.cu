@@ -1,11 +1,11 @@
 // clamp(max_pool2d(group_norm(convolution) * scale)) in one pass over the image.
 
 #include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp_strict.cuh"
+#include "frit/ops/chain/instances/packed/packed_kernel.cuh"
 #include "frit/ops/chain/schedules/streamed_gradient.cuh"
 #include "frit/ops/chain/stages/slice_moments.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/cuda/parameter.cuh"
-#include "frit/ops/libraries/cuda/cudnn.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::ops {
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, forward_blocks<Sto
   }
   const Warp warp(weight, tiles, signs);
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const PooledTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     __syncthreads();  // the tile before was used
     tiles.template stage<PooledTaps<loads>::threads>(staged, image, tile.sample, 0, tile.row, tile.column);
     __syncthreads();
@@ -179,7 +179,7 @@ struct Groups {
   std::int64_t samples, channels, groups, group_channels;
   double eps, share;  ///< 1 over a group's elements
   GroupParameters<Stored> parameters;
-  GroupStatistics statistics;
+  StatisticsOutputs statistics;
   GroupMap<float>* maps;  // (N, C)
 };
 
@@ -213,7 +213,7 @@ constexpr int turned_channels = 32, turned_windows = 64;
 /// A block some windows of 32 channels, which it turns in shared memory. Reads what the pass left and writes the results. Deterministic.
 template <class Stored>
 __global__ void __launch_bounds__(cuda::default_threads, 6)
-    finish_windows(PoolOutputs<Stored, std::uint8_t> outputs, WindowElements<Stored> from, const GroupMap<float>* maps /* (N, C) */,
+    finish_windows(MaximumOutputs<Stored, std::uint8_t> outputs, WindowElements<Stored> from, const GroupMap<float>* maps /* (N, C) */,
                    Clamp<float> clamp, std::int64_t samples, int channels, int windows) {
   __shared__ float elements[turned_channels][turned_windows + 1];  // padded, so that columns have banks of their own
   __shared__ std::uint8_t numbers[turned_channels][turned_windows + 4];
@@ -261,30 +261,29 @@ struct ForwardScratch {
   }
 };
 
-/// pool(numbered, arguments...) starts the pass.
+/// pool(numbered, blocks of threads, arguments...) starts the pass, with so many blocks to a multiprocessor.
 template <class Stored, class Image, class Tiles, class Pool>
-void run_tiles(const KernelContext& call, const Tiles& tiles, const GroupNormPoolGeometry& geometry, const Pool& pool) {
+void run_passes(const KernelContext& call, const Tiles& tiles, int to_multiprocessor, const Pool& pool) {
   const Tensor &image = call.inputs[0], &weight = call.inputs[1];
-  const auto& chain = call.as<OwnAttributes>().chain;
+  const auto& [im2col, chain] = call.as<OwnAttributes>();
+  const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape(), im2col), chain);
   const ForwardScratch scratch(tiles, weight.dtype());
-  const PoolOutputs<Stored, std::uint8_t> outputs{data_or_null<Stored>(call.outputs[0]), data_or_null<std::uint8_t>(call.outputs[1]),
-                                                  data_or_null<Stored>(call.outputs[4])};
-  const bool numbered = outputs.argmax != nullptr || outputs.argmax_input != nullptr, biased = call.has(5);
+  const auto outputs = MaximumOutputs<Stored, std::uint8_t>::of(call);
+  const bool numbered = outputs.has_argmax(), biased = call.has(5);
   const WindowElements<Stored> elements{scratch_part<Stored>(call, scratch.elements),
                                         numbered ? scratch_part<std::uint8_t>(call, scratch.numbers) : nullptr};
   auto* const sums = scratch_part<PivotSums>(call, scratch.sums);
-  const Groups<Stored> groups{
-      .samples = geometry.samples,
-      .channels = geometry.channels,
-      .groups = geometry.groups,
-      .group_channels = geometry.group_channels(),
-      .eps = chain.eps,
-      .share = share_of_each(geometry.group_pixels()),
-      .parameters = {Parameter<Stored>(call.inputs[2]), Parameter<Stored>(call.inputs[3]), Parameter<Stored>(call.inputs[4])},
-      .statistics = {data_or_null<double>(call.outputs[2]), data_or_null<double>(call.outputs[3])},
-      .maps = scratch_part<GroupMap<float>>(call, scratch.maps)};
-  pool(numbered, elements, sums, image.data<Image>(), weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[5] : Tensor()), biased,
-       groups.parameters, tiles);
+  const Groups<Stored> groups{.samples = geometry.samples,
+                              .channels = geometry.channels,
+                              .groups = geometry.groups,
+                              .group_channels = geometry.group_channels(),
+                              .eps = chain.eps,
+                              .share = share_of_each(geometry.group_pixels()),
+                              .parameters = GroupParameters<Stored>(call, 2),
+                              .statistics = StatisticsOutputs::of(call),
+                              .maps = scratch_part<GroupMap<float>>(call, scratch.maps)};
+  pool(numbered, dim3(tile_blocks(tiles.count, to_multiprocessor, image.device().index)), elements, sums, image.data<Image>(),
+       weight.data<Stored>(), Parameter<Stored>(biased ? call.inputs[5] : Tensor()), biased, groups.parameters, tiles);
   cuda::launch(finalize_tiles<Stored>, cuda::loop_shape(geometry.slices() * cuda::warp_size), call.stream, groups, sums,
                tiles.sample_tiles() * tiles.shares());
   const dim3 grid(static_cast<unsigned>((tiles.sample_windows() + turned_windows - 1) / turned_windows),
@@ -293,23 +292,23 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const GroupNormPoo
                Clamp<float>(chain.clamp()), geometry.samples, tiles.channels, tiles.sample_windows());
 }
 
-template <class Stored, class Image, int loads>
-void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const GroupNormPoolGeometry& geometry) {
-  run_tiles<Stored, Image>(call, tiles, geometry, [&](bool numbered, const auto&... arguments) {
-    const unsigned blocks = tile_blocks(tiles.count, forward_blocks<Stored>, call.inputs[0].device().index);
-    cuda::launch(numbered ? pool_taps<Stored, Image, loads, true> : pool_taps<Stored, Image, loads, false>,
-                 {dim3(blocks), dim3(PooledTaps<loads>::threads), tiles.staged_bytes}, call.stream, arguments...);
+template <int loads>
+void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles) {
+  dispatch_weight_and_image(call.inputs[1].dtype(), call.inputs[0].dtype(), [&]<class Stored, class Image>() {
+    run_passes<Stored, Image>(call, tiles, forward_blocks<Stored>, [&](bool numbered, dim3 blocks, const auto&... arguments) {
+      cuda::launch(numbered ? pool_taps<Stored, Image, loads, true> : pool_taps<Stored, Image, loads, false>,
+                   {blocks, dim3(PooledTaps<loads>::threads), tiles.staged_bytes}, call.stream, arguments...);
+    });
   });
 }
 
 /// In strict float32.
-void run_patches(const KernelContext& call, const ForwardPatches& tiles, const GroupNormPoolGeometry& geometry) {
-  run_tiles<float, float>(call, tiles, geometry, [&](bool numbered, const auto&... arguments) {
-    const unsigned blocks = tile_blocks(tiles.count, ForwardPatches::resident_blocks, call.inputs[0].device().index);
+void run_tiles(const KernelContext& call, const ForwardPatches& tiles) {
+  run_passes<float, float>(call, tiles, ForwardPatches::resident_blocks, [&](bool numbered, dim3 blocks, const auto&... arguments) {
     auto* const kernel = tiles.window[1] == 2 ? numbered ? &pool_patches<2, true> : &pool_patches<2, false>
                          : numbered           ? &pool_patches<4, true>
                                               : &pool_patches<4, false>;
-    cuda::launch(kernel, {dim3(blocks), dim3(ForwardPatches::threads), tiles.shared_bytes()}, call.stream, arguments...);
+    cuda::launch(kernel, {blocks, dim3(ForwardPatches::threads), tiles.shared_bytes()}, call.stream, arguments...);
   });
 }
 
@@ -317,26 +316,16 @@ bool takes(const KernelContext& call) { return has_kernels<ForwardPatches>(call,
 
 /// inputs (image, weight, norm_weight, norm_bias, scale, bias or none), outputs (output, argmax, mean, rstd, argmax_input)
 void run_forward(const KernelContext& call) {
-  const Tensor &image = call.inputs[0], &weight = call.inputs[1];
-  const auto& attributes = call.as<OwnAttributes>();
-  const TensorType weight_type{weight.dtype(), weight.shape()};
-  const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape(), attributes.im2col), attributes.chain);
-  if (!on_tensor_cores(weight.dtype())) return run_patches(call, ForwardPatches(image, weight_type, attributes), geometry);
-  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(weight_type,
-                   [&]<int loads>() { run_taps<Stored, Image>(call, PooledTaps<loads>(image, weight_type, attributes), geometry); });
-  });
+  const Tensor& weight = call.inputs[1];
+  with_tiles<ForwardPatches>(call.inputs[0], {weight.dtype(), weight.shape()}, call.as<OwnAttributes>(),
+                             [&](const auto& tiles) { run_tiles(call, tiles); });
 }
 
 std::size_t forward_scratch(const InferContext& call) {
-  const auto& attributes = call.as<OwnAttributes>();
-  const TensorType& weight = call.inputs[1];
   const Tensor image = Tensor::over(nullptr, call.shape(0), call.inputs[0].dtype, cuda::current_device(), nullptr);
-  if (!on_tensor_cores(weight.dtype)) return ForwardScratch(ForwardPatches(image, weight, attributes), weight.dtype).all.bytes();
   std::size_t bytes = 0;
-  dispatch_loads(weight, [&]<int loads>() {
-    bytes = ForwardScratch(PooledTaps<loads>(image, weight, attributes), weight.dtype).all.bytes();
-  });
+  with_tiles<ForwardPatches>(image, call.inputs[1], call.as<OwnAttributes>(),
+                             [&](const auto& tiles) { bytes = ForwardScratch(tiles, call.inputs[1].dtype).all.bytes(); });
   return bytes;
 }
 
@@ -345,12 +334,6 @@ std::size_t forward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp) {
   using namespace frit::ops;
-  const Kernel own{.run = run_forward,
-                   .halves = true,
-                   .scratch = forward_scratch,
-                   .any_layout_inputs = {0},
-                   .library = cudnn::version,
-                   .describe = [](const KernelContext& call) { return schedule_of_taps(call.inputs[1].dtype()); }};
-  registry.add_cuda("packed_group_norm_scale_max_pool_clamp",
-                    InTurn::kernel(packed_group_norm_pool_rule, cuda::current_device, own, takes));
+  const Kernel own{.run = run_forward, .scratch = forward_scratch, .any_layout_inputs = {0}};
+  registry.add_cuda("packed_group_norm_scale_max_pool_clamp", packed_kernel(packed_group_norm_pool_rule, /*computed=*/1, own, takes));
 }

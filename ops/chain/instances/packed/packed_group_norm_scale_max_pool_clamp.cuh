@@ -2,69 +2,51 @@
 
 #include "frit/ops/chain/instances/group_norm_scale_max_pool_clamp.cuh"
 #include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp.h"
-#include "frit/ops/convolution/tiles/tap_warp.cuh"
+#include "frit/ops/chain/schedules/strip_tiles.cuh"
 
 namespace frit::ops {
 
 // The convolution and what follows it in one pass over the image. The sign of the factor in front of the pool is known before the
 // statistics are, so that the pass keeps of each window the element that will be its maximum, sums up all, and stores no other.
 
-/// How the work is cut into tiles: so many rows of windows, and what is left below the last. `Taps` say how their pixels are staged.
+/// Tiles whose strips are rows of windows, and what is left below the last.
 template <class Taps>
-struct PooledTiles : Taps {
+struct PooledTiles : StripTiles<Taps> {
   using Kernels = PackedGroupNormPoolKernels;
-  static constexpr int threads = 128, warps = threads / cuda::warp_size, positions_at_once = 8;
-  static_assert(warps >= Kernels::most_channel_groups);
+  static_assert(StripTiles<Taps>::warps >= Kernels::most_channel_groups);
 
-  int channels;                           ///< K
-  int log_channel_groups;                 ///< of the output
-  int window[2], windows[2];              ///< size and number
-  int window_rows, log_blocks;            ///< of a tile: rows of windows, and 2^log_blocks times 8 columns
-  cuda::Divisor column_tiles, row_tiles;  ///< along rows, and across them
-  int count;                              ///< of tiles
+  int channels;               ///< K
+  int window[2], windows[2];  ///< size and number
 
   /// Tiles of about so many rows.
   PooledTiles(const Taps& taps, int wanted_rows, int tile_columns, const Tensor& image, const TensorType& weight,
               const PackedGroupNormPoolAttributes& a)
-      : Taps(taps),
-        channels(static_cast<int>(weight.shape[0])),
-        log_channel_groups(std::countr_zero(static_cast<unsigned>(channels / Kernels::out_channels))),
-        window_rows(rows_of_windows(a, wanted_rows)),
-        log_blocks(std::countr_zero(static_cast<unsigned>(tile_columns / positions_at_once))) {
+      : StripTiles<Taps>(taps, weight.shape[0] / Kernels::out_channels, rows_of_windows(a, wanted_rows), window_height(a), tile_columns),
+        channels(static_cast<int>(weight.shape[0])) {
     const GroupNormPoolGeometry geometry(convolved_shape(image.shape(), weight.shape, a.im2col), a.chain);
     for (std::size_t axis = 0; axis < 2; ++axis) {
       window[axis] = static_cast<int>(geometry.pool.kernel[axis + 1]);
       windows[axis] = static_cast<int>(geometry.pool.output[axis + 1]);
     }
-    const int row_count = (this->output_size[1] + tile_rows() - 1) / tile_rows(),
-              column_count = (this->output_size[2] + tile_columns - 1) / tile_columns;
-    column_tiles = cuda::Divisor(column_count);
-    row_tiles = cuda::Divisor(row_count);
-    const std::int64_t tiles = this->planes.samples * row_count * column_count;
-    FRIT_CHECK(tiles < INT32_MAX / 2);
-    count = static_cast<int>(tiles);
+    FRIT_CHECK(this->count < INT32_MAX / 2);
   }
 
-  FRIT_HOST_DEVICE int tile_rows() const { return window_rows * window[0]; }
-  FRIT_HOST_DEVICE int tile_columns() const { return positions_at_once << log_blocks; }
-  FRIT_HOST_DEVICE int sample_tiles() const { return column_tiles.value<int>() * row_tiles.value<int>(); }
+  FRIT_HOST_DEVICE int sample_tiles() const { return this->column_tiles.template value<int>() * this->row_tiles.template value<int>(); }
   FRIT_HOST_DEVICE int sample_windows() const { return windows[0] * windows[1]; }
-  /// Warps that share a tile's windows; the others have other output channels.
-  FRIT_HOST_DEVICE int shares() const { return warps >> log_channel_groups; }
-  __device__ int share_of(int warp) const { return warp >> log_channel_groups; }
   /// The first of a warp's output channels.
-  __device__ int first_channel_of(int warp) const { return (warp & ((1 << log_channel_groups) - 1)) * Kernels::out_channels; }
+  __device__ int first_channel_of(int warp) const { return this->channel_group_of(warp) * Kernels::out_channels; }
   /// Of a share's entry for a channel, of each tile's.
   __device__ std::int64_t entry(int tile, int share, int channel) const {
-    return (static_cast<std::int64_t>(tile) * shares() + share) * channels + channel;
+    return (static_cast<std::int64_t>(tile) * this->shares() + share) * channels + channel;
   }
   /// The place of a window's first channel, channels being innermost.
   __device__ std::int64_t window_place(int sample, int row, int column) const {
     return (static_cast<std::int64_t>(sample) * sample_windows() + row * windows[1] + column) * channels;
   }
 
+  static int window_height(const PackedGroupNormPoolAttributes& a) { return static_cast<int>(a.chain.kernel_size[0]); }
   static int rows_of_windows(const PackedGroupNormPoolAttributes& a, int wanted_rows) {
-    return std::max(1, wanted_rows / static_cast<int>(a.chain.kernel_size[0]));
+    return std::max(1, wanted_rows / window_height(a));
   }
 };
 
@@ -89,53 +71,13 @@ struct PooledTaps : PooledTiles<StagedTaps> {
     StagedTaps staged(image, weight.shape[1], a.im2col);
     for (int blocks = 16; blocks >= 4; blocks /= 2) {
       if (blocks > 4 && staged.output_size[2] <= blocks / 2 * positions_at_once) continue;
-      staged.lay_out(1, rows_of_windows(a, wanted_rows) * static_cast<int>(a.chain.kernel_size[0]), blocks * positions_at_once,
-                     size_of(weight.dtype), TapVectors<loads>::row_bank(staged), TapVectors<loads>::depth_bank(staged));
+      staged.lay_out(1, rows_of_windows(a, wanted_rows) * window_height(a), blocks * positions_at_once, size_of(weight.dtype),
+                     TapVectors<loads>::row_bank(staged), TapVectors<loads>::depth_bank(staged));
       if (staged.staged_bytes <= room) break;
     }
     return staged;
   }
 };
-
-/// Calls body.operator()<loads>() for a weight of this type.
-template <class Body>
-void dispatch_loads(const TensorType& weight, const Body& body) {
-  static_assert(TapVectors<3>::most * StagedTaps::width == PackedGroupNormPoolKernels::few_columns &&
-                TapVectors<5>::most * StagedTaps::width == PackedGroupNormPoolKernels::columns);
-  if (weight.shape[1] <= PackedGroupNormPoolKernels::few_columns) {
-    body.template operator()<3>();
-  } else {
-    body.template operator()<5>();
-  }
-}
-
-/// A tile's first position.
-struct PooledTile {
-  int sample, row, column;
-
-  template <class Tiles>
-  __device__ PooledTile(const Tiles& tiles, int tile) {
-    const auto number = static_cast<std::uint32_t>(tile), line = tiles.column_tiles.quotient(number), own = tiles.row_tiles.quotient(line);
-    sample = static_cast<int>(own);
-    row = static_cast<int>(tiles.row_tiles.remainder(line, own)) * tiles.tile_rows();
-    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.tile_columns();
-  }
-};
-
-/// Calls body(row of windows, column, the first pixel of its first row) for each stretch of `blocks` times 8 columns of the tile's windows
-/// that is the warp's.
-template <int blocks, class Tiles, class Stored, class Body>
-__device__ void for_each_stretch(const Tiles& tiles, const PooledTile& tile, const Stored* staged, const Body& body) {
-  const int share = tiles.share_of(static_cast<int>(threadIdx.x) / cuda::warp_size);
-  const int log_stretches = tiles.log_blocks - std::countr_zero(static_cast<unsigned>(blocks));
-#pragma unroll 1
-  for (int item = share; item < tiles.window_rows << log_stretches; item += tiles.shares()) {
-    const int strip = item >> log_stretches, row = strip * tiles.window[0];
-    const int column = (item - (strip << log_stretches)) * blocks * Tiles::positions_at_once;
-    if (tile.row + row >= tiles.output_size[1] || tile.column + column >= tiles.output_size[2]) continue;
-    body(row, column, staged + row * tiles.row_step + column * tiles.pixel_step);
-  }
-}
 
 /// What the pass leaves of a window, channels innermost.
 template <class Stored>

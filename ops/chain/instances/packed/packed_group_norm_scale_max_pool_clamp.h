@@ -22,9 +22,9 @@ struct PackedGroupNormPoolAttributes {
 /// What the kernels are made for.
 struct PackedGroupNormPoolKernels {
   static constexpr int out_channels = 32, most_channel_groups = 4;  ///< K: so many output channels, in groups whose number is a power of 2
-  static constexpr int width = 4, channels = 16;        ///< a tap's channels are a multiple of the one, at most the other
-  static constexpr int few_columns = 48, columns = 80;  ///< of an output channel of the weight, at most
-  static constexpr int widest = 4, highest = 16;        ///< windows are side by side, 2 or 4 wide, and at most so high
+  static constexpr int width = 4, channels = 16;                    ///< a tap's channels are a multiple of the one, at most the other
+  static constexpr int columns = 80;                                ///< of an output channel of the weight, at most
+  static constexpr int widest = 4, highest = 16;                    ///< windows are side by side, 2 or 4 wide, and at most so high
   /// Without tensor cores: of the convolution's kernel, and the most channels, all of the image; windows are squares.
   static constexpr int strict_side = 3, strict_channels = 8;
 };

@@ -2,9 +2,9 @@
 // and its gradient, and multiplies that with the taps.
 
 #include "frit/ops/chain/instances/packed/packed_group_norm_scale_max_pool_clamp_strict.cuh"
+#include "frit/ops/chain/instances/packed/packed_kernel.cuh"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/cuda/parameter.cuh"
-#include "frit/ops/libraries/cuda/cudnn.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::ops {
@@ -13,13 +13,14 @@ namespace {
 using OwnAttributes = PackedGroupNormPoolAttributes;
 using AtArgmax = ArgmaxGradients<float, std::uint8_t>;
 
-/// Blocks of threads to a multiprocessor, as registers allow.
-constexpr int backward_blocks = 2;
+/// Blocks of threads to a multiprocessor, as registers allow either pass.
+constexpr int resident_blocks = 2;
+static_assert(BackwardPatches::resident_blocks == resident_blocks);
 
 /// A block some tiles, of which each warp has 32 channels of some stretches. Reads the image and what the windows get, and writes, for each
 /// block, its part of the weight's gradient; where wanted, `differences` gets the tiles' sums of x - reference. Deterministic.
 template <class Stored, class Image, int loads>
-__global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
+__global__ void __launch_bounds__(PooledTaps<loads>::threads, resident_blocks)
     gather_pooled_gradient(float* partials /* (blocks, weight_elements) */, float* differences /* (tiles, shares, C), or null */,
                            const Image* image, const Stored* weight, Parameter<Stored> bias, bool biased, GradientRules<float> rules,
                            AtArgmax at_argmax, const __grid_constant__ PooledTaps<loads> tiles) {
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(PooledTaps<loads>::threads, backward_blocks)
   const int own = Warp::own(), first_number = own * 2 % tiles.window[1];
   typename Warp::Products products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const PooledTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     __syncthreads();  // the tile before was used
     tiles.template stage<threads>(staged, image, tile.sample, 0, tile.row, tile.column);
     __syncthreads();
@@ -105,7 +106,7 @@ struct Scratch {
   std::size_t sums, parts, rules, more, argmax, differences, partials;
 
   template <class Tiles>
-  Scratch(const Tiles& tiles, int to_multiprocessor, int device) : blocks(tile_blocks(tiles.count, to_multiprocessor, device)) {
+  Scratch(const Tiles& tiles, int device) : blocks(tile_blocks(tiles.count, resident_blocks, device)) {
     Planes planes = tiles.planes;
     planes.channels = tiles.channels;
     const std::int64_t slices = planes.samples * planes.channels, windows = slices * tiles.sample_windows();
@@ -119,12 +120,13 @@ struct Scratch {
   }
 };
 
-/// gather(arguments...) starts the pass; `place` says where a block's sums belong.
+/// gather(blocks of threads, arguments...) starts the pass; `place` says where a block's sums belong.
 template <class Stored, class Image, class Tiles, class Place, class Gather>
-void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scratch, const Shape& convolved, const Place& place,
-               const Gather& gather) {
+void run_passes(const KernelContext& call, const Tiles& tiles, const Place& place, const Gather& gather) {
   const Tensor &image = call.inputs[1], &weight = call.inputs[2];
-  const auto& chain = call.as<OwnAttributes>().chain;
+  const auto& [im2col, chain] = call.as<OwnAttributes>();
+  const Shape convolved = convolved_shape(image.shape(), weight.shape(), im2col);
+  const Scratch scratch(tiles, image.device().index);
   const Planes planes(convolved);
   auto* const parts = scratch_part<ChannelParts<4>>(call, scratch.parts);
   auto* const differences = call.outputs[4].defined() ? scratch_part<float>(call, scratch.differences) : nullptr;
@@ -137,41 +139,38 @@ void run_tiles(const KernelContext& call, const Tiles& tiles, const Scratch& scr
   if (call.outputs[0].defined() || differences != nullptr) {
     const bool biased = call.has(10);
     const Parameter<Stored> bias(biased ? call.inputs[10] : Tensor());
-    gather(partials, differences, image.data<Image>(), weight.data<Stored>(), bias, biased, rules, at_argmax, tiles);
+    gather(dim3(scratch.blocks), partials, differences, image.data<Image>(), weight.data<Stored>(), bias, biased, rules, at_argmax, tiles);
   }
   if (call.outputs[0].defined()) {
     sum_partials(call.outputs[0].data<Stored>(), partials, static_cast<int>(scratch.blocks), tiles.weight_elements(), place, call.stream);
   }
   ChannelDifferences<float> sums_of_differences;
   if (differences != nullptr) sums_of_differences = {differences, rules.by_difference, tiles.sample_tiles() * tiles.shares()};
-  const ChannelResults<Stored, 4> results{Parameter<Stored>(call.outputs[1]), Parameter<Stored>(call.outputs[2]),
-                                          Parameter<Stored>(call.outputs[3]), Parameter<Stored>(call.outputs[4])};
-  launch_sum_over_batch(results, parts, sums_of_differences, planes, call.stream);
+  launch_sum_over_batch<Stored>(call, parts, sums_of_differences, planes);
 }
 
-template <class Stored, class Image, int loads>
-void run_taps(const KernelContext& call, const PooledTaps<loads>& tiles, const Shape& convolved) {
-  const Scratch scratch(tiles, backward_blocks, call.inputs[1].device().index);
+template <int loads>
+void run_tiles(const KernelContext& call, const PooledTaps<loads>& tiles) {
   const WeightPlace place{tiles.weight_elements() / tiles.channels, tiles.used_columns};
-  run_tiles<Stored, Image>(call, tiles, scratch, convolved, place, [&](const auto&... arguments) {
-    const std::size_t sum_bytes = static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float);
-    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(PooledTaps<loads>::threads), std::max(tiles.staged_bytes, sum_bytes)};
-    cuda::launch(gather_pooled_gradient<Stored, Image, loads>, shape, call.stream, arguments...);
+  const std::size_t sum_bytes = static_cast<std::size_t>(tiles.weight_elements()) * sizeof(float);
+  dispatch_weight_and_image(call.inputs[2].dtype(), call.inputs[1].dtype(), [&]<class Stored, class Image>() {
+    run_passes<Stored, Image>(call, tiles, place, [&](dim3 blocks, const auto&... arguments) {
+      cuda::launch(gather_pooled_gradient<Stored, Image, loads>,
+                   {blocks, dim3(PooledTaps<loads>::threads), std::max(tiles.staged_bytes, sum_bytes)}, call.stream, arguments...);
+    });
   });
 }
 
 /// In strict float32.
-void run_patches(const KernelContext& call, const BackwardPatches& tiles, const Shape& convolved) {
+void run_tiles(const KernelContext& call, const BackwardPatches& tiles) {
   constexpr int few = BackwardPatches::few, some = BackwardPatches::some;
-  const Scratch scratch(tiles, BackwardPatches::resident_blocks, call.inputs[1].device().index);
   const Im2colTapRowPlace place{tiles.weight_elements() / tiles.channels, tiles.image_channels};
-  run_tiles<float, float>(call, tiles, scratch, convolved, place, [&](const auto&... arguments) {
+  run_passes<float, float>(call, tiles, place, [&](dim3 blocks, const auto&... arguments) {
     const bool is_few = tiles.tap_rows_to_thread() == few;
     auto* const kernel = tiles.window[1] == 2 ? is_few ? &gather_patches_gradient<2, few> : &gather_patches_gradient<2, some>
                          : is_few             ? &gather_patches_gradient<4, few>
                                               : &gather_patches_gradient<4, some>;
-    const cuda::LaunchShape shape{dim3(scratch.blocks), dim3(BackwardPatches::threads), tiles.shared_bytes()};
-    cuda::launch(kernel, shape, call.stream, arguments...);
+    cuda::launch(kernel, {blocks, dim3(BackwardPatches::threads), tiles.shared_bytes()}, call.stream, arguments...);
   });
 }
 
@@ -180,29 +179,17 @@ bool takes(const KernelContext& call) { return has_kernels<BackwardPatches>(call
 /// inputs (gradient, image, weight, norm_weight, norm_bias, scale, argmax, mean, rstd, argmax_input, bias or none)
 /// outputs (weight_gradient, norm_weight_gradient, norm_bias_gradient, scale_gradient, bias_gradient)
 void run_backward(const KernelContext& call) {
-  const Tensor &image = call.inputs[1], &weight = call.inputs[2];
-  const auto& attributes = call.as<OwnAttributes>();
-  const TensorType weight_type{weight.dtype(), weight.shape()};
-  const Shape convolved = convolved_shape(image.shape(), weight.shape(), attributes.im2col);
-  if (!on_tensor_cores(weight.dtype())) return run_patches(call, BackwardPatches(image, weight_type, attributes), convolved);
-  dispatch_weight_and_image(weight.dtype(), image.dtype(), [&]<class Stored, class Image>() {
-    dispatch_loads(weight_type,
-                   [&]<int loads>() { run_taps<Stored, Image>(call, PooledTaps<loads>(image, weight_type, attributes), convolved); });
-  });
+  const Tensor& weight = call.inputs[2];
+  with_tiles<BackwardPatches>(call.inputs[1], {weight.dtype(), weight.shape()}, call.as<OwnAttributes>(),
+                              [&](const auto& tiles) { run_tiles(call, tiles); });
 }
 
 std::size_t backward_scratch(const InferContext& call) {
-  const auto& attributes = call.as<OwnAttributes>();
   const Device device = cuda::current_device();
-  const TensorType& weight = call.inputs[2];
   const Tensor image = Tensor::over(nullptr, call.shape(1), call.inputs[1].dtype, device, nullptr);
-  if (!on_tensor_cores(weight.dtype)) {
-    return Scratch(BackwardPatches(image, weight, attributes), BackwardPatches::resident_blocks, device.index).all.bytes();
-  }
   std::size_t bytes = 0;
-  dispatch_loads(weight, [&]<int loads>() {
-    bytes = Scratch(PooledTaps<loads>(image, weight, attributes), backward_blocks, device.index).all.bytes();
-  });
+  with_tiles<BackwardPatches>(image, call.inputs[2], call.as<OwnAttributes>(),
+                              [&](const auto& tiles) { bytes = Scratch(tiles, device.index).all.bytes(); });
   return bytes;
 }
 
@@ -211,12 +198,7 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(packed_group_norm_scale_max_pool_clamp_backward) {
   using namespace frit::ops;
-  const Kernel own{.run = run_backward,
-                   .halves = true,
-                   .scratch = backward_scratch,
-                   .any_layout_inputs = {1},
-                   .library = cudnn::version,
-                   .describe = [](const KernelContext& call) { return schedule_of_taps(call.inputs[2].dtype()); }};
+  const Kernel own{.run = run_backward, .scratch = backward_scratch, .any_layout_inputs = {1}};
   registry.add_cuda("packed_group_norm_scale_max_pool_clamp_backward",
-                    InTurn::kernel(packed_group_norm_pool_backward_rule, cuda::current_device, own, takes));
+                    packed_kernel(packed_group_norm_pool_backward_rule, /*computed=*/2, own, takes));
 }

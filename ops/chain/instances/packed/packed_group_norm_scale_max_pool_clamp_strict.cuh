@@ -40,7 +40,7 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
   template <class Body>
   __device__ void for_each_tile(float* staged, const float* from, const Body& body) const {
     for (int number = static_cast<int>(blockIdx.x); number < count; number += static_cast<int>(gridDim.x)) {
-      const PooledTile tile(*this, number);
+      const OutputTile tile(*this, number);
       __syncthreads();  // the tile before was used
       stage_planes<threads>(staged, from, tile.sample, 0, tile.row, tile.column);
       cuda::wait_for_copies();
@@ -68,6 +68,15 @@ bool has_kernels(const KernelContext& call, std::size_t image_input) {
   if (image.elements() == 0 || !has_packed_group_norm_pool_kernels({image.dtype(), image.shape()}, weight_type, attributes)) return false;
   return on_tensor_cores(weight.dtype()) ||
          Patches(image, weight_type, attributes).shared_bytes() <= cuda::properties(image.device().index).shared_per_block;
+}
+
+/// Calls body(tiles) with those for a call: for tensor cores, or such patches.
+template <class Patches, class Body>
+void with_tiles(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a, const Body& body) {
+  if (!on_tensor_cores(weight.dtype)) return body(Patches(image, weight, a));
+  constexpr int fewer = 3, most = 5;
+  static_assert(TapVectors<most>::most * StagedTaps::width == PackedGroupNormPoolKernels::columns);
+  dispatch_loads<fewer, most>(weight.shape[1], [&]<int loads>() { body(PooledTaps<loads>(image, weight, a)); });
 }
 
 /// Tiles of the forward pass.
@@ -107,13 +116,13 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
     live[i] = parameters.weight[channel + i] != 0 && parameters.scale[channel + i] != 0;
     added[i] = biased ? bias[channel + i] * signs[i] : 0;
   }
-  tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile) {
+  tiles.for_each_tile(staged, image, [&](int number, const OutputTile& tile) {
     float pivots[thread_channels], start[thread_channels], sum[thread_channels] = {}, squares[thread_channels] = {};
 #pragma unroll
     for (int i = 0; i < thread_channels; ++i) pivots[i] = 0, start[i] = added[i];
     int count = 0;
     bool first = true;
-    const int stretches = tiles.tile_columns() / ForwardPatches::stretch;
+    const int stretches = tiles.size[2] / ForwardPatches::stretch;
 #pragma unroll 1
     for (int item = share; item < ForwardPatches::rows / patch * stretches; item += tiles.shares()) {
       const int row = item / stretches * patch, begin = item % stretches * ForwardPatches::stretch, column = begin + own * patch;
@@ -208,7 +217,7 @@ struct BackwardPatches : PooledPatches {
 
   BackwardPatches(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
       : PooledPatches(rows, stretch * warps * Kernels::out_channels / static_cast<int>(weight.shape[0]), image, weight, a),
-        gradient_step((rows * tile_columns() / patch | 1) * patch) {}
+        gradient_step((rows * size[2] / patch | 1) * patch) {}
 
   int tap_rows_to_thread() const { return tap_rows() / lanes; }
   /// Of a block's sums.
@@ -254,7 +263,7 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
 #pragma unroll
   for (int k = 0; k < tap_rows; ++k) offsets[k] = tiles.tap_row_offset(k * lanes + own);
   PlanarTaps::Products<tap_rows> products = {};
-  tiles.for_each_tile(staged, image, [&](int number, const PooledTile& tile) {
+  tiles.for_each_tile(staged, image, [&](int number, const OutputTile& tile) {
     const RuleVector<float, thread_channels> rule(rules, static_cast<std::int64_t>(tile.sample) * tiles.channels + channel);
     const int column = share * BackwardPatches::stretch + own * patch;
     const int rows = min(tiles.output_size[1] - tile.row, patch), columns = min(tiles.output_size[2] - tile.column - column, patch);
@@ -294,8 +303,8 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
 #pragma unroll
         for (int r = 0; r < patch; ++r) {
           const cuda::Vector<float, patch> line{x[i][r][0], x[i][r][1], x[i][r][2], x[i][r][3]};
-          *reinterpret_cast<cuda::Vector<float, patch>*>(gradient + (channel + i) * tiles.gradient_step + r * tiles.tile_columns() +
-                                                         column) = line;
+          *reinterpret_cast<cuda::Vector<float, patch>*>(gradient + (channel + i) * tiles.gradient_step + r * tiles.size[2] + column) =
+              line;
         }
       }
     }
@@ -308,10 +317,10 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
       }
     }
     __syncthreads();
-    const int count = PlanarTaps::patches(min(tiles.tile_columns(), tiles.output_size[2] - tile.column));
+    const int count = PlanarTaps::patches(min(tiles.size[2], tiles.output_size[2] - tile.column));
 #pragma unroll 1
     for (int line = share; line < rows; line += tiles.shares()) {
-      PlanarTaps::multiply(products, gradient + channel * tiles.gradient_step + line * tiles.tile_columns(), tiles.gradient_step,
+      PlanarTaps::multiply(products, gradient + channel * tiles.gradient_step + line * tiles.size[2], tiles.gradient_step,
                            staged + line * tiles.row_step, offsets, count);
     }
   });

@@ -1,13 +1,11 @@
 // clamp(ScaledSigmoid(logsumexp(transposed convolution)) - bias) in one pass, and the gradients of the weight and the bias in another.
 
 #include <algorithm>
-#include <bit>
 
+#include "frit/ops/chain/instances/packed/packed_kernel.cuh"
 #include "frit/ops/chain/instances/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.cuh"
-#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/cuda/parameter.cuh"
 #include "frit/ops/cuda/sum_partials.cuh"
-#include "frit/ops/libraries/cuda/cudnn.h"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/unplaced_call.h"
 
@@ -15,35 +13,24 @@ namespace frit::ops {
 
 std::optional<SubpixelTiles> SubpixelTiles::of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& a) {
   if (!has_subpixel_logsumexp_kernels({image.dtype(), image.shape()}, weight, a) || image.elements() == 0) return std::nullopt;
-  SubpixelTiles tiles(StagedTaps(image, weight.shape[1], a.im2col));
+  const StagedTaps staged(image, weight.shape[1], a.im2col);
+  constexpr int tile_blocks = 32;
+  const int blocks = staged.output_size[2] > 2 * positions_at_once ? 4 : 2;  // side by side
+  StripTiles strips(staged, a.chain.block() / group_places, std::clamp(staged.output_size[1], 1, tile_blocks / blocks), /*strip_rows=*/1,
+                    blocks * positions_at_once);
+  // Vectors that threads read at the same time lie in different banks: the neighbours' across rows, then those across depths.
+  strips.lay_out(1, strips.size[1], strips.size[2], size_of(weight.dtype), 64, 32);
+  SubpixelTiles tiles(strips);
   const int axes = image.rank() - 2;
   for (int axis = 0; axis < 3; ++axis) {
     const int given = axis - (3 - axes);
     const auto of_axis = [&](const Dims& dims, int otherwise) { return given < 0 ? otherwise : static_cast<int>(dims[given]); };
     tiles.block[axis] = of_axis(a.chain.blocks.block, 1);
     tiles.offset[axis] = of_axis(a.chain.blocks.offset, 0);
-    tiles.size[axis] = of_axis(a.chain.blocks.size, 1);
-  }
-  tiles.log_groups = std::countr_zero(static_cast<unsigned>(a.chain.block()) / group_places);
-
-  constexpr int tile_blocks = 32;
-  tiles.log_blocks = tiles.output_size[2] > 2 * positions_at_once ? 2 : 1;
-  tiles.rows = std::clamp(tiles.output_size[1], 1, tile_blocks >> tiles.log_blocks);
-  const std::int64_t columns = (tiles.output_size[2] + tiles.tile_columns() - 1) / tiles.tile_columns(),
-                     rows = (tiles.output_size[1] + tiles.rows - 1) / tiles.rows;
-  tiles.column_tiles = cuda::Divisor(std::max<std::int64_t>(1, columns));
-  tiles.row_tiles = cuda::Divisor(std::max<std::int64_t>(1, rows));
-  tiles.depths = cuda::Divisor(std::max(1, tiles.output_size[0]));
-  const std::int64_t count = tiles.planes.samples * tiles.output_size[0] * rows * columns;
-  tiles.count = static_cast<int>(std::min<std::int64_t>(count, INT32_MAX));
-
-  // Vectors that threads read at the same time lie in different banks: the neighbours' across rows, then those across depths.
-  tiles.lay_out(1, tiles.rows, tiles.tile_columns(), size_of(weight.dtype), 64, 32);
-  for (int vector = 0; vector < vectors; ++vector) {
-    tiles.vector_offset[vector] = vector * width < tiles.used_columns ? tiles.offset_of(vector) : 0;
+    tiles.output[axis] = of_axis(a.chain.blocks.size, 1);
   }
   constexpr std::size_t room = 40 << 10;
-  const bool fits = tiles.staged_bytes <= room && count < INT32_MAX / 2 && product(a.chain.blocks.size) <= INT32_MAX;
+  const bool fits = tiles.staged_bytes <= room && tiles.count < INT32_MAX / 2 && product(a.chain.blocks.size) <= INT32_MAX;
   return fits ? std::optional(tiles) : std::nullopt;
 }
 
@@ -61,12 +48,12 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::forward
   const SubpixelWarp<Stored> warp(weight, tiles);
   const float subtracted = bias[0];
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const SubpixelTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     __syncthreads();  // the tile before was used
     tiles.stage<SubpixelTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
     Stored* const sample = output + tile.sample * tiles.sample_size();
-    for_each_position_pair(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+    for_each_stretch<2>(tiles, tile, staged, [&](int row, int column, const Stored* first) {
       typename SubpixelWarp<Stored>::Sums sums[2];
       int places[2];
       PixelSum<Half> totals[2];
@@ -95,12 +82,12 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
   GradientFactor<float> factors(bias[0], clamp);
   typename Warp::Products products = {};
   for (int number = static_cast<int>(blockIdx.x); number < tiles.count; number += static_cast<int>(gridDim.x)) {
-    const SubpixelTile tile(tiles, number);
+    const OutputTile tile(tiles, number);
     __syncthreads();  // the tile before was used
     tiles.stage<SubpixelTiles::threads>(staged, image, tile.sample, tile.depth, tile.row, tile.column);
     __syncthreads();
     const Stored* const sample = gradient + tile.sample * tiles.sample_size();
-    for_each_position_pair(warp, tiles, tile, staged, [&](int row, int column, const Stored* first) {
+    for_each_stretch<2>(tiles, tile, staged, [&](int row, int column, const Stored* first) {
       typename Warp::Sums sums[2];
       int places[2];
       PixelGradient<float> incoming[2];
@@ -119,9 +106,9 @@ __global__ void __launch_bounds__(SubpixelTiles::threads, SubpixelTiles::backwar
   if (threadIdx.x == 0) block_sums[blockIdx.x] = total;
   // The warps with other positions add their products, one after the other.
   const int count = tiles.weight_elements();
-  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, warp.sharing_warps(),
+  put_partials(partials + static_cast<std::int64_t>(blockIdx.x) * count, reinterpret_cast<float*>(memory), count, tiles.shares(),
                [&](int turn, float* sums) {
-                 if (turn == warp.share()) warp.add(products, sums);
+                 if (turn == tiles.share_of(Warp::warp())) warp.add(products, sums);
                });
 }
 
@@ -196,18 +183,10 @@ std::size_t backward_scratch(const InferContext& call) {
 
 FRIT_CUDA_KERNELS(subpixel_logsumexp_sigmoid_scale_subtract_clamp) {
   using namespace frit::ops;
-  const auto schedule = [](std::size_t weight) {
-    return [weight](const KernelContext& call) { return schedule_of_taps(call.inputs[weight].dtype()); };
-  };
-  const Kernel forward{.run = run_forward, .halves = true, .any_layout_inputs = {0}, .library = cudnn::version, .describe = schedule(1)};
-  const Kernel backward{.run = run_backward,
-                        .halves = true,
-                        .scratch = backward_scratch,
-                        .any_layout_inputs = {1},
-                        .library = cudnn::version,
-                        .describe = schedule(2)};
+  const Kernel forward{.run = run_forward, .any_layout_inputs = {0}};
+  const Kernel backward{.run = run_backward, .scratch = backward_scratch, .any_layout_inputs = {1}};
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp",
-                    InTurn::kernel(subpixel_logsumexp_rule, cuda::current_device, forward, takes<0>));
+                    packed_kernel(subpixel_logsumexp_rule, /*computed=*/1, forward, takes<0>));
   registry.add_cuda("subpixel_logsumexp_sigmoid_scale_subtract_clamp_backward",
-                    InTurn::kernel(subpixel_logsumexp_backward_rule, cuda::current_device, backward, takes<1>));
+                    packed_kernel(subpixel_logsumexp_backward_rule, /*computed=*/2, backward, takes<1>));
 }

@@ -5,91 +5,59 @@
 
 #include "frit/ops/chain/instances/logsumexp_sigmoid_scale_subtract_clamp_backward.cuh"
 #include "frit/ops/chain/instances/packed/subpixel_logsumexp_sigmoid_scale_subtract_clamp.h"
-#include "frit/ops/convolution/tiles/staged_taps.cuh"
+#include "frit/ops/chain/schedules/strip_tiles.cuh"
 
 namespace frit::ops {
 
 // The convolution and what follows it in one pass over the image, on tensor cores. A block stages the pixels that the taps of a tile of
 // positions take. Of each 8 positions a warp computes some places' channels, sums (64 output channels, 8 positions), so that two threads
 // have all channels of a place in two positions: the logsumexp takes a shuffle, and what the convolution gives is never stored.
-//
-// The weight's columns come in vectors of 4, channels of one tap. Which column is which depth of a product is chosen so that each thread of
-// four reads the whole of two vectors.
 
-/// How the work is cut into tiles of positions.
-struct SubpixelTiles : SubpixelLogsumexpKernels, StagedTaps {
+/// Tiles of positions, with the places of a block in groups. A strip is a row.
+struct SubpixelTiles : SubpixelLogsumexpKernels, StripTiles<StagedTaps> {
   using StagedTaps::width;
-  static constexpr int threads = 128, warps = threads / cuda::warp_size;
-  static constexpr int vectors = columns / width;
-  static constexpr int positions_at_once = 8;
-  static_assert(warps >= most_groups && channels == 16 && width == 4, "as SubpixelWarp's products take them");
+  using Vectors = TapVectors<2>;
+  static_assert(warps >= most_groups && Vectors::most * width == columns);
   /// To a multiprocessor, as registers allow.
   static constexpr int forward_blocks(bool halves) { return halves ? 5 : 4; }
   static constexpr int backward_blocks(bool halves) { return halves ? 3 : 2; }
 
-  int block[3], offset[3], size[3];               ///< as BlockAttributes
-  int log_groups;                                 ///< of places
-  int log_blocks, rows;                           ///< a tile: so many rows of 2^log_blocks times 8 positions
-  cuda::Divisor column_tiles, row_tiles, depths;  ///< along rows, across them, and to a sample
-  int count;                                      ///< of tiles
-  int vector_offset[vectors];                     ///< of each vector of columns, from the position's first pixel
+  int block[3], offset[3], output[3];  ///< as BlockAttributes
+  Vectors vectors;
 
   /// Nothing if there is no kernel for this.
   static std::optional<SubpixelTiles> of(const Tensor& image, const TensorType& weight, const SubpixelLogsumexpAttributes& attributes);
 
-  FRIT_HOST_DEVICE int tile_columns() const { return positions_at_once << log_blocks; }
-  __device__ std::int64_t sample_size() const { return static_cast<std::int64_t>(size[0]) * size[1] * size[2]; }  ///< of the output
-  FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_groups; }      ///< with unused columns
+  __device__ std::int64_t sample_size() const { return static_cast<std::int64_t>(output[0]) * output[1] * output[2]; }
+  FRIT_HOST_DEVICE int weight_elements() const { return (group_places * channels * columns) << log_channel_groups; }  ///< with unused ones
 
  private:
-  explicit SubpixelTiles(const StagedTaps& staged) : StagedTaps(staged) {}
+  explicit SubpixelTiles(const StripTiles& laid_out) : StripTiles(laid_out), vectors(*this, /*by_number=*/true) {}
 };
 
-/// A tile's first position.
-struct SubpixelTile {
-  int sample, depth, row, column;
-
-  __device__ SubpixelTile(const SubpixelTiles& tiles, int tile) {
-    const auto number = static_cast<std::uint32_t>(tile), line = tiles.column_tiles.quotient(number),
-               plane = tiles.row_tiles.quotient(line), own = tiles.depths.quotient(plane);
-    sample = static_cast<int>(own);
-    depth = static_cast<int>(tiles.depths.remainder(plane, own));
-    row = static_cast<int>(tiles.row_tiles.remainder(line, plane)) * tiles.rows;
-    column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.tile_columns();
-  }
+/// Threads whose lane / 4 is q and q + 4 have the halves of place q's channels.
+struct HalvesOfPlaces {
+  __device__ static int place(int quarter) { return quarter % 4 * 2 + quarter / 4; }
 };
+
+template <class Stored>
+using SubpixelProducts = TapWarp<Stored, 2, SubpixelTiles::group_places * SubpixelTiles::channels, /*known_pixel=*/0, HalvesOfPlaces>;
 
 /// What a warp does with twice 8 positions at a time. Sums of a position are PixelSum<Half> for any dtype: their logarithm is the rough
 /// one.
 template <class Stored>
-class SubpixelWarp {
+class SubpixelWarp : public SubpixelProducts<Stored> {
  public:
-  using Instruction = tensor_cores::Instruction<Stored>;
-  static constexpr int steps = sizeof(Stored);  ///< words of a vector
-  static constexpr int channel_tiles = 4;       ///< of 16 output channels
-  using Words = StagedTaps::Words<Stored>;
-  /// sums[j][2 u + v]: channel 2 j + u of the thread's half, position 2 t + v, t being the thread's number of four.
-  using Sums = float[channel_tiles][4];
+  using Base = SubpixelProducts<Stored>;
+  using Base::convolve, Base::lane, Base::own, typename Base::Sums;
+  static constexpr int channel_tiles = Base::channel_tiles;
+  static_assert(2 * Base::thread_channels == SubpixelTiles::channels);
 
   __device__ SubpixelWarp(const Stored* weight, const SubpixelTiles& tiles)
-      : tiles_(tiles),
-        share_(warp() >> tiles.log_groups),
-        place_((warp() - (share_ << tiles.log_groups)) * SubpixelTiles::group_places + lane() / 4 % 4) {
-#pragma unroll
-    for (int j = 0; j < channel_tiles; ++j) {
-#pragma unroll
-      for (int u = 0; u < 2; ++u) {
-#pragma unroll
-        for (int v = 0; v < 2; ++v) {
-          const Words words = tiles.weights(weight, out_channel_of(place_, half()) + 2 * j + u, 2 * own() + v);
-#pragma unroll
-          for (int w = 0; w < steps; ++w) weight_[v * steps / 2 + w / 2][j][w % 2 * 2 + u] = words[w];
-        }
-      }
-    }
-    first_vector_ = tiles.vector_offset[2 * own()] + lane() / 4 * tiles.pixel_step;
-    second_vector_ = tiles.vector_offset[2 * own() + 1] + lane() / 4 * tiles.pixel_step;
-    int rest = place_;
+      : Base(first_place(tiles) * SubpixelTiles::channels, tiles.vectors, tiles,
+             [&](int out_channel, int, int vector) { return tiles.weights(weight, out_channel, vector); }),
+        tiles_(tiles) {
+    int rest = first_place(tiles) + lane() / 4 % 4;
 #pragma unroll
     for (int axis = 2; axis >= 0; --axis) {
       first_[axis] = rest % tiles.block[axis] - tiles.offset[axis];
@@ -98,44 +66,14 @@ class SubpixelWarp {
   }
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) % cuda::warp_size; }
-  __device__ static int own() { return lane() % 4; }
   /// Which half of the channels the thread has, and which of its two positions is its own.
   __device__ static int half() { return lane() / 16; }
-  /// The warps that share the tile's positions, and the warp's number among them.
-  __device__ int sharing_warps() const { return SubpixelTiles::warps >> tiles_.log_groups; }
-  __device__ int share() const { return share_; }
-
-  /// What the convolution gives for twice 8 positions, the first of whose pixels are `positions`.
-  __device__ void convolve(Sums (&sums)[2], const Stored* positions) const {
-    Words vectors[2][2];
-#pragma unroll
-    for (int b = 0; b < 2; ++b) {
-      const Stored* const own = positions + b * SubpixelTiles::positions_at_once * tiles_.pixel_step;
-      vectors[b][0] = *reinterpret_cast<const Words*>(own + first_vector_);
-      vectors[b][1] = *reinterpret_cast<const Words*>(own + second_vector_);
-#pragma unroll
-      for (int j = 0; j < channel_tiles; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[b][j][i] = 0;
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < steps; ++s) {
-#pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        const Words& words = vectors[b][2 * s / steps];
-        const int w = 2 * s % steps;
-#pragma unroll
-        for (int j = 0; j < channel_tiles; ++j) Instruction::multiply(sums[b][j], weight_[s][j], words[w], words[w + 1]);
-      }
-    }
-  }
 
   /// The exponentials of what the convolution gives, times a common factor for each position; and of the thread's own positions, the sums
   /// of these over all channels with the factors' logarithms.
   __device__ void exponentiate(Sums (&sums)[2], PixelSum<Half> (&totals)[2], const Stored* positions) const {
-    convolve(sums, positions);
+    constexpr float start[Base::thread_channels] = {};
+    convolve(sums, start, positions);
     bool held = true;  // by float, without a factor
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
@@ -143,7 +81,7 @@ class SubpixelWarp {
       held &= totals[b].sum > 0x1p-100f && totals[b].sum < 0x1p100f;
     }
     if (__all_sync(0xffffffffu, held)) return;
-    convolve(sums, positions);
+    convolve(sums, start, positions);
 #pragma unroll
     for (int b = 0; b < 2; ++b) totals[b] = shifted_exponentials(sums[b]);
   }
@@ -158,102 +96,24 @@ class SubpixelWarp {
     }
   }
 
-  /// Of the weight's gradient: [i][j][u][2 v + r] is in column 2 i + v of vector lane() / 4, in channel 2 j + u of those of the threads
-  /// whose lane / 4 is 2 own() + r.
-  using Products = float[2][channel_tiles][2][4];
-  /// products += pixels (columns, positions) * gradients (positions, channels), for twice 8 positions.
-  __device__ void multiply(Products& products, const Sums (&gradients)[2], const Stored* positions) const {
-    const Stored* const from = positions + tiles_.vector_offset[lane() / 4] + 2 * own() * tiles_.pixel_step;
-    const int block_step = SubpixelTiles::positions_at_once * tiles_.pixel_step;
-    if constexpr (is_half_type<Stored>) {
-      using Pair = cuda::Packed<Stored>;
-      std::uint32_t left[2][4];
-#pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        const Words first = *reinterpret_cast<const Words*>(from + b * block_step),
-                    second = *reinterpret_cast<const Words*>(from + b * block_step + tiles_.pixel_step);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          left[i][2 * b] = __byte_perm(first[i], second[i], 0x5410);
-          left[i][2 * b + 1] = __byte_perm(first[i], second[i], 0x7632);
-        }
-      }
-#pragma unroll
-      for (int j = 0; j < channel_tiles; ++j) {
-#pragma unroll
-        for (int u = 0; u < 2; ++u) {
-          const std::uint32_t right[2] = {Pair::narrow(gradients[0][j][2 * u], gradients[0][j][2 * u + 1]),
-                                          Pair::narrow(gradients[1][j][2 * u], gradients[1][j][2 * u + 1])};
-#pragma unroll
-          for (int i = 0; i < 2; ++i) Instruction::multiply(products[i][j][u], left[i], right[0], right[1]);
-        }
-      }
-    } else {
-#pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        std::uint32_t left[2][4];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const auto first = *reinterpret_cast<const uint2*>(from + b * block_step + 2 * i),
-                     second = *reinterpret_cast<const uint2*>(from + b * block_step + tiles_.pixel_step + 2 * i);
-          left[i][0] = first.x, left[i][1] = first.y, left[i][2] = second.x, left[i][3] = second.y;
-        }
-#pragma unroll
-        for (int j = 0; j < channel_tiles; ++j) {
-          const float(&own)[4] = gradients[b][j];
-          const auto rounded = tensor_cores::Product<float>::rounded(cuda::Vector<float, 4>{own[0], own[1], own[2], own[3]});
-#pragma unroll
-          for (int u = 0; u < 2; ++u) {
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              Instruction::multiply(products[i][j][u], left[i], __float_as_uint(rounded[2 * u]), __float_as_uint(rounded[2 * u + 1]));
-            }
-          }
-        }
-      }
-    }
-  }
-  /// Adds the products to those of the whole weight. What no tap has is 0, or NaN.
-  __device__ void add(const Products& products, float* sums) const {
-    const int vector = lane() / 4, first_place = place_ - lane() / 4 % 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int v = 0; v < 2; ++v) {
-        const int column = 2 * i + v;
-        const float factor = tiles_.counts(vector, column) ? 1 : 0;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int other = 2 * own() + r;
-          float* const to =
-              sums + out_channel_of(first_place + other % 4, other / 4) * SubpixelTiles::columns + vector * SubpixelTiles::width + column;
-#pragma unroll
-          for (int j = 0; j < channel_tiles; ++j) {
-#pragma unroll
-            for (int u = 0; u < 2; ++u) to[(2 * j + u) * SubpixelTiles::columns] += products[i][j][u][2 * v + r] * factor;
-          }
-        }
-      }
-    }
-  }
   /// Where the results of the thread's own positions lie in the sample's output, for twice 8 positions from `column` on; -1 if it is cut
   /// off.
-  __device__ void places(int (&places)[2], const SubpixelTile& tile, int row, int column) const {
+  __device__ void places(int (&places)[2], const OutputTile& tile, int row, int column) const {
     const int z = tile.depth * tiles_.block[0] + first_[0], y = (tile.row + row) * tiles_.block[1] + first_[1],
               x = (tile.column + column + 2 * own() + half()) * tiles_.block[2] + first_[2];
-    const bool line = static_cast<unsigned>(z) < static_cast<unsigned>(tiles_.size[0]) &&
-                      static_cast<unsigned>(y) < static_cast<unsigned>(tiles_.size[1]);
-    const int begin = (z * tiles_.size[1] + y) * tiles_.size[2];
+    const bool line = static_cast<unsigned>(z) < static_cast<unsigned>(tiles_.output[0]) &&
+                      static_cast<unsigned>(y) < static_cast<unsigned>(tiles_.output[1]);
+    const int begin = (z * tiles_.output[1] + y) * tiles_.output[2];
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
       const int element = x + b * SubpixelTiles::positions_at_once * tiles_.block[2];
-      places[b] = line && static_cast<unsigned>(element) < static_cast<unsigned>(tiles_.size[2]) ? begin + element : -1;
+      places[b] = line && static_cast<unsigned>(element) < static_cast<unsigned>(tiles_.output[2]) ? begin + element : -1;
     }
   }
 
  private:
-  /// The first output channel that a thread with some place and half has.
-  __device__ static int out_channel_of(int place, int half) { return place * SubpixelTiles::channels + half * 8; }
+  /// Of the warp's.
+  __device__ static int first_place(const SubpixelTiles& tiles) { return tiles.channel_group_of(warp()) * SubpixelTiles::group_places; }
   /// The exponentials less the shifts of both positions; returns the own one's sum.
   __device__ float sum_of_exponentials(Sums& sums, float2 shift) const {
     float part[4];
@@ -289,23 +149,7 @@ class SubpixelWarp {
   }
 
   const SubpixelTiles& tiles_;
-  int share_, place_;
-  std::uint32_t weight_[steps][channel_tiles][4];
-  int first_vector_, second_vector_;  ///< of the thread's position, from its warp's pixels on
-  int first_[3];                      ///< of the output in block 0
+  int first_[3];  ///< of the output in block 0
 };
-
-/// Calls body(row, first column, its staged pixels) for each twice 8 positions of the tile that are the warp's.
-template <class Stored, class Body>
-__device__ void for_each_position_pair(const SubpixelWarp<Stored>& warp, const SubpixelTiles& tiles, const SubpixelTile& tile,
-                                       const Stored* staged, const Body& body) {
-  const int log_pairs = tiles.log_blocks - 1;
-#pragma unroll 1
-  for (int item = warp.share(); item < tiles.rows << log_pairs; item += warp.sharing_warps()) {
-    const int row = item >> log_pairs, column = (item - (row << log_pairs)) * 2 * SubpixelTiles::positions_at_once;
-    if (tile.row + row >= tiles.output_size[1] || tile.column + column >= tiles.output_size[2]) continue;
-    body(row, column, staged + row * tiles.row_step + column * tiles.pixel_step);
-  }
-}
 
 }  // namespace frit::ops

@@ -133,7 +133,7 @@ TEST_F(Nvrtc, CompilesCentresWithTheirStages) {
       }
       const ops::KernelContext context{chain, sample.attributes, inputs, outputs, {}};
       const ops::ChainCall call(context);
-      const std::string source = ops::staged_source(call.centre(context), call.stages());
+      const std::string source = ops::staged_source(call.centre, call.stages);
       if (source.empty()) continue;
       centres.insert(call.call.centre.op->name);
       if (sources.insert(source).second) EXPECT_GT(nvrtc::compile_code(source, 90).size(), 1000u);

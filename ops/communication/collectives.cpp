@@ -1,4 +1,4 @@
-#include "frit/ops/communication/all_reduce.h"
+#include "frit/ops/communication/collectives.h"
 
 #include <numeric>
 
@@ -147,7 +147,7 @@ void gather_parts(std::span<const Value> variables, const Communicator& communic
 
 }  // namespace frit::ops
 
-FRIT_OPERATORS(all_reduce) {
+FRIT_OPERATORS(collectives) {
   registry.add<AllReduceAttributes>({
       .name = "all_reduce",
       .summary = "the mean of each tensor over the processes of a communicator",
