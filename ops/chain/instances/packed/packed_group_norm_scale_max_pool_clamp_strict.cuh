@@ -12,13 +12,13 @@
 namespace frit::ops {
 
 /// Tiles whose pixels lie as planes. Of a warp 8 threads have neighbouring channels, and 4 neighbouring patches.
-struct PooledPatches : PooledTiles<PlanarTaps> {
+struct PooledPatches : WindowTiles<PlanarTaps> {
   static constexpr int channel_lanes = Kernels::out_channels / patch_channels, lanes = cuda::warp_size / channel_lanes;
   static constexpr int stretch = lanes * patch;  ///< columns of a warp's positions
 
   /// `rows` is a multiple of a patch's.
   PooledPatches(int rows, int tile_columns, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
-      : PooledTiles(laid_out(rows, tile_columns, image, weight, a), rows, tile_columns, image, weight, a) {}
+      : WindowTiles(laid_out(rows, tile_columns, image, weight, a), rows, tile_columns, image, weight, a) {}
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
   __device__ static int own() { return static_cast<int>(threadIdx.x) % lanes; }
