@@ -15,7 +15,6 @@ struct WeightPlace {
   }
 };
 
-#ifdef __CUDACC__
 /// Writes a block's sums of some items. add(turn, sums) adds what some warps have: in turns, so that the order is always the same.
 template <class Add>
 __device__ void put_partials(float* partials /* of the block */, float* sums /* in shared memory */, int items, int turns, const Add& add) {
@@ -29,7 +28,6 @@ __device__ void put_partials(float* partials /* of the block */, float* sums /* 
   __syncthreads();
   for (int i = thread; i < items; i += threads) partials[i] = sums[i];
 }
-#endif
 
 inline constexpr int sum_parts = 8, partial_threads = 256;
 

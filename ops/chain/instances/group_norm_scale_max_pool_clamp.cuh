@@ -85,7 +85,7 @@ struct GroupParameters {
 
 /// One window's maximum, its place in the window and the element that it comes from.
 template <class T>
-struct WindowMaximum {
+struct FoundMaximum {
   T value;
   std::int32_t number;
   T element;
@@ -93,11 +93,11 @@ struct WindowMaximum {
 
 /// Element by element: of equals the first, of NaNs the last. `x` is the plane, whose pixels are `step` apart.
 template <class Stored>
-__device__ WindowMaximum<Computed<Stored>> find_window_maximum(const GroupMap<Computed<Stored>>& map, const Stored* x, std::int64_t step,
-                                                               const WindowAxis& height, const WindowAxis& width, std::int32_t row,
-                                                               std::int32_t column) {
+__device__ FoundMaximum<Computed<Stored>> find_window_maximum(const GroupMap<Computed<Stored>>& map, const Stored* x, std::int64_t step,
+                                                              const WindowAxis& height, const WindowAxis& width, std::int32_t row,
+                                                              std::int32_t column) {
   using T = Computed<Stored>;
-  WindowMaximum<T> best{-std::numeric_limits<T>::infinity(), -1, 0};
+  FoundMaximum<T> best{-std::numeric_limits<T>::infinity(), -1, 0};
   for (std::int32_t kh = 0; kh < height.kernel; ++kh) {
     const std::int64_t h = height.place(row, kh);
     if (!height.inside(h)) continue;

@@ -39,7 +39,6 @@ struct StripTiles : Taps {
   std::int64_t tiles_along(int axis) const { return std::max(1, (this->output_size[axis] + size[axis] - 1) / size[axis]); }
 };
 
-#ifdef __CUDACC__
 /// Calls body(row, column, the first pixel of its first row) for each stretch of `blocks` times 8 columns of the tile's strips that is the
 /// warp's.
 template <int blocks, class Tiles, class Stored, class Body>
@@ -54,6 +53,5 @@ __device__ void for_each_stretch(const Tiles& tiles, const OutputTile& tile, con
     body(row, column, staged + row * tiles.row_step + column * tiles.pixel_step);
   }
 }
-#endif
 
 }  // namespace frit::ops

@@ -17,14 +17,12 @@ struct DepthwiseTaps {
   int first, step, count;   ///< of the kernel's taps
   int source, source_step;  ///< where the first one reads
 
-#ifdef __CUDACC__
   /// Those that read on an axis of such a size.
   __device__ DepthwiseTaps within(int size) const {
     const auto up = [&](int distance) { return source_step == 1 ? distance : (distance + source_step - 1) / source_step; };
     const int begin = source < 0 ? up(-source) : 0, end = source < size ? min(up(size - source), count) : 0;
     return {first + begin * step, step, max(end - begin, 0), source + begin * source_step, source_step};
   }
-#endif
 };
 
 struct DepthwiseAxis {
@@ -52,7 +50,6 @@ struct DepthwiseAxis {
   int run_step() const { return backward || stride == 1 ? stride * dilation : 1; }
   int most_taps() const { return (taps + tap_step - 1) / tap_step; }
 
-#ifdef __CUDACC__
   /// Negative where that is outside, or skipped by the stride.
   __device__ int source_of(int position, int tap) const {
     int at = position * stride - padding + tap * dilation;
@@ -78,7 +75,6 @@ struct DepthwiseAxis {
     const auto more = static_cast<int>(tap_steps.quotient(static_cast<std::uint32_t>(taps - 1 - first)));
     return {first + more * tap_step, -tap_step, more + 1, at - more * source_step, source_step};
   }
-#endif
 };
 
 inline int parts(std::int64_t count, std::int64_t size) { return static_cast<int>((count + size - 1) / size); }

@@ -42,7 +42,6 @@ struct DepthwisePlan {
   DepthwiseStep epilogue[most_steps] = {};
 };
 
-#ifdef __CUDACC__
 /// The weights of a block's channels as floats: (kernel rows, phases, taps, channels), in the order in which runs read the source, or with
 /// all taps `in_order`.
 template <class Stored>
@@ -259,6 +258,5 @@ __global__ void __launch_bounds__(DepthwisePlan::threads, sizeof(Stored) == 2 &&
     sums.store(result + to, to_step, left);
   }
 }
-#endif
 
 }  // namespace frit::ops

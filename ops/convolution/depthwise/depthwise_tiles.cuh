@@ -26,7 +26,6 @@ struct DepthwiseTilePlan {
   FRIT_HOST_DEVICE int weights() const { return taps[0] * taps[1] * channels_at_once; }
 };
 
-#ifdef __CUDACC__
 /// As floats: (taps, channels). Several are under way at once.
 template <int taps, class Stored>
 __device__ void stage_weights(float* staged, const Stored* weight /* (C, taps) */, const DepthwiseTilePlan& plan, int first_channel,
@@ -132,6 +131,5 @@ __global__ void __launch_bounds__(DepthwiseTilePlan::most_threads, 2)
   for (int i = 0; i < plan.epilogue_steps; ++i) own.finish(plan.epilogue[i], residual + to, plan.channels, left);
   own.store(result + to, plan.channels, left);
 }
-#endif
 
 }  // namespace frit::ops

@@ -27,7 +27,6 @@ struct OutputBox : StagedTaps {
         rows(rows_),
         vectors(laid_out(element_bytes)) {}
 
-#ifdef __CUDACC__
   /// Calls body(depth, row, column, offset) for each line that is the share's of so many: its first position, and where the pixels of that
   /// one begin in shared memory. The box begins at the given position.
   template <class Body>
@@ -42,7 +41,6 @@ struct OutputBox : StagedTaps {
       body(depth + z, row + y, column + x, z * depth_step + y * row_step + x * pixel_step);
     }
   }
-#endif
 
  private:
   const StagedTaps& laid_out(std::size_t element_bytes) {
@@ -88,7 +86,6 @@ struct OutputTiles : OutputBox<loads> {
   }
 };
 
-#ifdef __CUDACC__
 /// A tile's first position.
 struct OutputTile {
   int sample, depth, row, column;
@@ -103,6 +100,5 @@ struct OutputTile {
     column = static_cast<int>(tiles.column_tiles.remainder(number, line)) * tiles.size[2];
   }
 };
-#endif
 
 }  // namespace frit::ops

@@ -56,7 +56,6 @@ struct PlanarTaps : StagedTaps {
     }
   };
 
-#ifdef __CUDACC__
   /// Starts to bring the pixels of the tile that begins at a position to shared memory; for all of so many threads, which then wait.
   template <int threads>
   __device__ void stage_planes(float* to, const float* from, std::int64_t sample, int depth, int row, int column) const {
@@ -189,7 +188,6 @@ struct PlanarTaps : StagedTaps {
     const float2 rest = *reinterpret_cast<const float2*>(from + patch);
     line[4] = rest.x, line[5] = rest.y;
   }
-#endif
 };
 
 }  // namespace frit::ops

@@ -99,7 +99,6 @@ struct StagedTaps {
     return (taps[0] - 1 - z) * depth_step + (taps[1] - 1 - y) * row_step + (taps[2] - 1 - x) * pixel_step + vector % tap_vectors * width;
   }
 
-#ifdef __CUDACC__
   /// Brings the pixels of the tile that begins at a position to shared memory. For all of so many threads.
   template <int threads, class Stored, class Image>
   __device__ void stage(Stored* to, const Image* from, std::int64_t sample, int depth, int row, int column) const {
@@ -202,7 +201,6 @@ struct StagedTaps {
     }
     return words<Stored>(elements);
   }
-#endif
 };
 
 /// Calls body.operator()<Stored, Image>() for what the weight and the image are stored in.

@@ -79,7 +79,6 @@ struct TapRows : StagedTaps {
 
   static int parts(int count, int of) { return (count + of - 1) / of; }
 
-#ifdef __CUDACC__
   /// Column n of the products has this channel of the weight, so that a thread gets 4 neighbouring ones of each position.
   __device__ static int channel_of(int n) { return n % 8 / 2 * 4 + n / 8 * 2 + n % 2; }
 
@@ -145,7 +144,6 @@ struct TapRows : StagedTaps {
       if (row >= 0) body(row, complete);
     }
   }
-#endif
 };
 
 }  // namespace frit::ops

@@ -42,7 +42,6 @@ struct TapTiles {
   FRIT_HOST_DEVICE bool doubled() const { return block_step != 8; }
   FRIT_HOST_DEVICE int row_columns() const { return column_warps * warp_columns * 16; }
   FRIT_HOST_DEVICE int pixels() const { return rows << log_width; }
-#ifdef __CUDACC__
   __device__ TilePlace place(std::int64_t sample, int tile) const {
     const auto number = static_cast<std::uint32_t>(tile), line = column_tiles.quotient(number), depth = row_tiles.quotient(line);
     return {sample, static_cast<int>(depth), static_cast<int>(row_tiles.remainder(line, depth)) * rows,
@@ -54,7 +53,6 @@ struct TapTiles {
     const int further = doubled() ? 0 : first / channels * (input_step - channels);
     return (depth * input_rows + row - depth * kernel[1]) * input_width * input_step + first + further;
   }
-#endif
 };
 
 }  // namespace frit::ops

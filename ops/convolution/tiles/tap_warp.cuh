@@ -71,7 +71,6 @@ void dispatch_loads(std::int64_t columns, const Body& body) {
   }
 }
 
-#ifdef __CUDACC__
 /// Which of a warp's parts of the output channels a thread has, given its lane / 4.
 struct ChannelsInOrder {
   __device__ static int place(int quarter) { return quarter; }
@@ -236,6 +235,5 @@ class TapWarp {
   std::uint32_t weight_[loads * vector_words / 2][channel_tiles][4];
   int offset_[loads], pair_offset_[loads];  ///< of what the thread reads, from a block's first pixel on
 };
-#endif
 
 }  // namespace frit::ops

@@ -63,7 +63,6 @@ struct TapRowPlace {
   }
 };
 
-#ifdef __CUDACC__
 /// A block some tiles, of whose lines each warp has some. Reads the image, what the convolution gave and what the maxima get, and writes
 /// the block's part of the weight's gradient. Deterministic.
 template <int tap_rows>
@@ -141,6 +140,5 @@ __global__ void __launch_bounds__(GradientTiles::threads, GradientTiles::residen
     if (turn == warp) PlanarTaps::add(products, sums + first_channel * columns, columns, lane % lanes, lanes);
   });
 }
-#endif
 
 }  // namespace frit::ops

@@ -68,7 +68,6 @@ struct ClusterPatches : PlanarTaps {
   }
 };
 
-#ifdef __CUDACC__
 /// What a thread has to do with its patches.
 template <bool trains>
 class PatchMaxima {
@@ -284,6 +283,5 @@ inline void run_patches(const KernelContext& context, const ClusterPatches& tile
   shape.grid = dim3(static_cast<unsigned>(clusters * tiles.blocks));
   cuda::launch_clusters(kernel, shape, tiles.blocks, context.stream, call, keeps, image.data<float>(), tiles);
 }
-#endif
 
 }  // namespace frit::ops

@@ -11,7 +11,7 @@ namespace frit::ops {
 
 /// Tiles whose strips are rows of windows, and what is left below the last.
 template <class Taps>
-struct PooledTiles : StripTiles<Taps> {
+struct WindowTiles : StripTiles<Taps> {
   using Kernels = PackedGroupNormPoolKernels;
   static_assert(StripTiles<Taps>::warps >= Kernels::most_channel_groups);
 
@@ -19,7 +19,7 @@ struct PooledTiles : StripTiles<Taps> {
   int window[2], windows[2];  ///< size and number
 
   /// Tiles of about so many rows.
-  PooledTiles(const Taps& taps, int wanted_rows, int tile_columns, const Tensor& image, const TensorType& weight,
+  WindowTiles(const Taps& taps, int wanted_rows, int tile_columns, const Tensor& image, const TensorType& weight,
               const PackedGroupNormPoolAttributes& a)
       : StripTiles<Taps>(taps, weight.shape[0] / Kernels::out_channels, rows_of_windows(a, wanted_rows), window_height(a), tile_columns),
         channels(static_cast<int>(weight.shape[0])) {
@@ -52,7 +52,7 @@ struct PooledTiles : StripTiles<Taps> {
 
 /// Tiles for tensor cores.
 template <int loads>
-struct PooledTaps : PooledTiles<StagedTaps> {
+struct PooledTaps : WindowTiles<StagedTaps> {
   static constexpr int wanted_rows = 16;
 
   TapVectors<loads> vectors;
@@ -64,7 +64,7 @@ struct PooledTaps : PooledTiles<StagedTaps> {
 
  private:
   PooledTaps(const StagedTaps& staged, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
-      : PooledTiles(staged, wanted_rows, staged.staged[2] - staged.taps[2] + 1, image, weight, a), vectors(*this) {}
+      : WindowTiles(staged, wanted_rows, staged.staged[2] - staged.taps[2] + 1, image, weight, a), vectors(*this) {}
   /// As wide as the image, as far as there is room.
   static StagedTaps laid_out(const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a) {
     constexpr std::size_t room = 40 << 10;

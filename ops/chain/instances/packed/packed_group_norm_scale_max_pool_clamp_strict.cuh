@@ -12,15 +12,14 @@
 namespace frit::ops {
 
 /// Tiles whose pixels lie as planes. Of a warp 8 threads have neighbouring channels, and 4 neighbouring patches.
-struct PooledPatches : PooledTiles<PlanarTaps> {
+struct PooledPatches : WindowTiles<PlanarTaps> {
   static constexpr int channel_lanes = Kernels::out_channels / patch_channels, lanes = cuda::warp_size / channel_lanes;
   static constexpr int stretch = lanes * patch;  ///< columns of a warp's positions
 
   /// `rows` is a multiple of a patch's.
   PooledPatches(int rows, int tile_columns, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a)
-      : PooledTiles(laid_out(rows, tile_columns, image, weight, a), rows, tile_columns, image, weight, a) {}
+      : WindowTiles(laid_out(rows, tile_columns, image, weight, a), rows, tile_columns, image, weight, a) {}
 
-#ifdef __CUDACC__
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / cuda::warp_size; }
   __device__ static int own() { return static_cast<int>(threadIdx.x) % lanes; }
   /// The thread's first.
@@ -48,7 +47,6 @@ struct PooledPatches : PooledTiles<PlanarTaps> {
       body(number, tile);
     }
   }
-#endif
 
  private:
   static PlanarTaps laid_out(int rows, int columns, const Tensor& image, const TensorType& weight, const PackedGroupNormPoolAttributes& a) {
@@ -94,7 +92,6 @@ struct ForwardPatches : PooledPatches {
   }
 };
 
-#ifdef __CUDACC__
 /// A block some tiles, of which each warp has 32 channels of some patches; windows of `side` x `side` positions. Reads the image and writes
 /// of each window one element, and the tiles' sums. Deterministic.
 template <int side, bool numbered>
@@ -205,7 +202,6 @@ __global__ void __launch_bounds__(ForwardPatches::threads, ForwardPatches::resid
     }
   });
 }
-#endif
 
 /// Tiles of the backward pass, in which a warp has one stretch of patches.
 struct BackwardPatches : PooledPatches {
@@ -239,7 +235,6 @@ struct Im2colTapRowPlace {
   }
 };
 
-#ifdef __CUDACC__
 /// A block some tiles, of which each warp has 32 channels of some patches; windows of `window` x `window` positions. Reads the image and
 /// what the windows get, and writes, for each block, its part of the weight's gradient; where wanted, `differences` gets the tiles' sums of
 /// x - reference. Deterministic.
@@ -331,6 +326,5 @@ __global__ void __launch_bounds__(BackwardPatches::threads, BackwardPatches::res
     if (turn == share) PlanarTaps::add(products, sums + channel * columns, columns, own, lanes);
   });
 }
-#endif
 
 }  // namespace frit::ops
