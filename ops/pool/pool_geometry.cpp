@@ -108,5 +108,24 @@ PoolBackwardAttributes pool_backward_attributes(const Shape& input, const PoolOp
   return {.options = options, .image = Dims(std::span(input.begin() + 2, input.end()))};
 }
 
+std::vector<Sample> pool_samples(int image_rank, Fill fill) {
+  const auto of = [fill](const Shape& shape, const PoolOptions& options) {
+    return Sample{.inputs = {{shape, fill}}, .attributes = options};
+  };
+  if (image_rank == 3) {
+    return {of({1, 2, 2, 4, 4}, {.kernel_size = {2}}), of({2, 1, 1, 1, 1}, {.kernel_size = {1}}),
+            of({0, 2, 2, 2, 2}, {.kernel_size = {2}})};
+  }
+  return {of({2, 2, 4, 4}, {.kernel_size = {2}}),
+          of({1, 2, 5, 7}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
+          of({1, 2, 7, 4}, {.kernel_size = {2, 1}, .stride = {3, 3}}),
+          of({2, 8, 7, 5}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
+          of({1, 2, 12, 13}, {.kernel_size = {12, 13}}),
+          of({1, 3, 1, 1}, {.kernel_size = {1}}),
+          of({1, 43, 3, 3}, {.kernel_size = {2}, .stride = {1}}),
+          of({2, 3, 1, 1}, {.kernel_size = {2}, .stride = {1}, .padding = {1}}),
+          of({0, 2, 4, 4}, {.kernel_size = {2}})};
+}
+
 }  // namespace ops
 }  // namespace frit
