@@ -206,32 +206,25 @@ FRIT_OPERATORS(arithmetic) {
   multiply.binary = BinaryFunction::multiply;
   minimum.binary = BinaryFunction::minimum;
   maximum.binary = BinaryFunction::maximum;
-  for (Operator* op : {&add, &subtract, &multiply, &minimum, &maximum}) {
-    op->dtypes.assign(std::begin(all_dtypes), std::end(all_dtypes));
-    registry.add(std::move(*op));
-  }
+  for (Operator* op : {&add, &subtract, &multiply, &minimum, &maximum}) op->dtypes.assign(std::begin(all_dtypes), std::end(all_dtypes));
   Operator divide =
       binary("divide", "a / b", divide_gradient, function_of_elements<Elementwise<Binary, Divide>>, Fill::normal, Fill::nonzero, 1);
   divide.binary = BinaryFunction::divide;
   divide.linear_inputs = {{0, LinearInput::factor}};
   divide.channel_affine = channel_affine([](Value x) { return ChannelAffine{1.0 / x, {}}; }, [](Value) { return ChannelAffine{}; });
-  registry.add(std::move(divide));
   Operator power = binary("power", "a to the b", power_gradient, power_function, Fill::positive, Fill::normal, 1);
   power.precision = Precision::full;
-  registry.add(std::move(power));
+  for (Operator* op : {&add, &subtract, &multiply, &minimum, &maximum, &divide, &power}) registry.add(std::move(*op));
   registry.add(share<Minimum>("minimum_backward", "the share of a in the gradient of minimum(a, b): half at a tie"));
   registry.add(share<Maximum>("maximum_backward", "the share of a in the gradient of maximum(a, b): half at a tie"));
-  registry.add(
-      {.name = "negate",
-       .summary = "-a",
-       .inputs = {"a"},
-       .infer = infer_same,
-       .gradient = negate_gradient,
-       .elementwise = true,
-       .cpu = element_kernel(function_of_elements<OfAnyDType<Unary, Negate>>, 1),
-       .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
-       .in_place = {{0, 0}},
-       .samples = [] {
-         return std::vector<Sample>{{.inputs = {Shape{2, 3, 5}}}, {.inputs = {Shape{7}}}, {.inputs = {Shape{}}}, {.inputs = {Shape{0, 4}}}};
-       }});
+  registry.add({.name = "negate",
+                .summary = "-a",
+                .inputs = {"a"},
+                .infer = infer_same,
+                .gradient = negate_gradient,
+                .elementwise = true,
+                .cpu = element_kernel(function_of_elements<OfAnyDType<Unary, Negate>>, 1),
+                .dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32},
+                .in_place = {{0, 0}},
+                .samples = pointwise_samples(Fill::normal)});
 }

@@ -21,20 +21,15 @@ FRIT_HOST_DEVICE auto wrapping(T x) {
   }
 }
 
-template <class T>
-struct Add {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) + wrapping(b)); }
-};
-
-template <class T>
-struct Subtract {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) - wrapping(b)); }
-};
-
-template <class T>
-struct Multiply {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) * wrapping(b)); }
-};
+#define FRIT_ARITHMETIC(Name, op)                                                                        \
+  template <class T>                                                                                     \
+  struct Name {                                                                                          \
+    FRIT_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) op wrapping(b)); } \
+  };
+FRIT_ARITHMETIC(Add, +)
+FRIT_ARITHMETIC(Subtract, -)
+FRIT_ARITHMETIC(Multiply, *)
+#undef FRIT_ARITHMETIC
 
 template <class T>
 struct Divide {
@@ -64,26 +59,19 @@ struct Power {
   FRIT_HOST_DEVICE T operator()(T base, T exponent) const { return to_the(base, exponent); }
 };
 
-/// The smaller of two; NaN if either is NaN. `gradient` is the share of `a`: half at a tie, all of it at NaN.
-template <class T>
-struct Minimum {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const { return ((a < b) | (a != a)) ? a : b; }
+/// The smaller or larger of two; NaN if either is NaN. `gradient` is the share of `a`: half at a tie, all of it at NaN.
+template <class T, bool larger>
+struct ExtremeOfTwo {
+  FRIT_HOST_DEVICE T operator()(T a, T b) const { return ((larger ? a > b : a < b) | (a != a)) ? a : b; }
   FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const {
     const T half = gradient / 2;
-    const T rest = a > b ? T(0) : gradient;
+    const T rest = (larger ? a < b : a > b) ? T(0) : gradient;
     return a == b ? half : rest;
   }
 };
-
-/// The larger of two, likewise.
 template <class T>
-struct Maximum {
-  FRIT_HOST_DEVICE T operator()(T a, T b) const { return ((a > b) | (a != a)) ? a : b; }
-  FRIT_HOST_DEVICE T gradient(T gradient, T a, T b) const {
-    const T half = gradient / 2;
-    const T rest = a < b ? T(0) : gradient;
-    return a == b ? half : rest;
-  }
-};
+struct Minimum : ExtremeOfTwo<T, false> {};
+template <class T>
+struct Maximum : ExtremeOfTwo<T, true> {};
 
 }  // namespace frit::ops

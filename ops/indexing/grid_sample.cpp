@@ -85,11 +85,9 @@ Value grid_sample(Value x, Value grid, const GridSampleOptions& options) {
           "grid_sample: both must be floating, the grid (N, the result's image axes, one number an image axis), for the input ", x.type(),
           " got ", grid.type());
   if (is_half(grid.dtype())) grid = cast(grid, DType::f32);  // halves do not have every place
-  std::int64_t elements = 1;
-  for (int axis = 2; axis < x.rank(); ++axis) elements *= x.dim(axis);
+  const std::int64_t elements = element_count(Shape(std::span(x.shape().begin() + 2, x.shape().end())));
   require(elements > 0, "grid_sample: the image has no elements (input ", x.shape(), ')');
-  std::int64_t results = 1;
-  for (int axis = 1; axis <= axes; ++axis) results *= grid.dim(axis);
+  const std::int64_t results = element_count(Shape(std::span(grid.shape().begin() + 1, grid.shape().end() - 1)));
   const Value places = reshape(grid, {size_of(grid, 0), 1, results, axes});
   // Every choice of a tap on each axis is an element: its index in the whole image, and its weight.
   std::vector<Tap> taps = {{}};

@@ -16,9 +16,6 @@ Value global_avg_pool(Value input) {
 namespace ops {
 namespace {
 
-/// Columns of an output row that are computed together.
-constexpr std::int64_t block = 128;
-
 /// How many elements a window's mean counts: the product of a number for each of its places along each axis.
 class WindowSizes {
  public:
@@ -52,37 +49,24 @@ class WindowSizes {
   std::array<std::vector<std::int64_t>, 3> along_;
 };
 
-/// Calls body(depth, height, begin, end) for the blocks of columns of the output rows [first_row, end_row) of a plane.
-template <class Body>
-void for_each_block(const PoolGeometry& g, std::int64_t first_row, std::int64_t end_row, const Body& body) {
-  for (std::int64_t row = first_row; row < end_row; ++row) {
-    for (std::int64_t begin = 0; begin < g.output[2]; begin += block) {
-      body(row / g.output[1], row % g.output[1], begin, std::min(begin + block, g.output[2]));
-    }
-  }
-}
-
 template <class T, int column_stride>
 void pool_planes(const PoolGeometry& g, const WindowSizes& sizes, const T* input, T* output) {
-  const std::int64_t step = column_stride == 0 ? g.stride[2] : column_stride;
-  const std::int64_t rows = g.output[0] * g.output[1];
+  const std::int64_t step = column_stride == 0 ? g.stride[2] : column_stride, rows = g.output[0] * g.output[1];
   parallel_for(g.planes * rows, row_grain(g), [&](std::int64_t first_row, std::int64_t end_row) {
-    for (std::int64_t row = first_row; row < end_row; ++row) {
-      const T* const plane = input + row / rows * g.image_elements();
-      T* const y = output + row * g.output[2];
-      const std::int64_t in_plane = row % rows;
-      for_each_block(g, in_plane, in_plane + 1, [&](std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end) {
-        std::array<double, block> sums{};
-        for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
-          const T* const x = plane + first + low * step;
-          double* const sum = sums.data() + (low - begin);
-          for (std::int64_t i = 0; i < high - low; ++i) sum[i] += static_cast<double>(x[i * step]);
-        });
-        for (std::int64_t o = begin; o < end; ++o) {
-          y[o] = static_cast<T>(sums[static_cast<std::size_t>(o - begin)] / sizes.at(depth, height, o));
-        }
-      });
-    }
+    for_each_block(g, first_row, end_row,
+                   [&](std::int64_t row, std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end) {
+                     const T* const plane = input + row / rows * g.image_elements();
+                     T* const y = output + row * g.output[2];
+                     std::array<double, pool_block> sums{};
+                     for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
+                       const T* const x = plane + first + low * step;
+                       double* const sum = sums.data() + (low - begin);
+                       for (std::int64_t i = 0; i < high - low; ++i) sum[i] += static_cast<double>(x[i * step]);
+                     });
+                     for (std::int64_t o = begin; o < end; ++o) {
+                       y[o] = static_cast<T>(sums[static_cast<std::size_t>(o - begin)] / sizes.at(depth, height, o));
+                     }
+                   });
   });
 }
 
@@ -95,18 +79,20 @@ void spread_planes(const PoolGeometry& g, const WindowSizes& sizes, const T* gra
     for (std::int64_t plane = first_plane; plane < end_plane; ++plane) {
       T* const dx = input_gradient + plane * elements;
       std::fill_n(dx, elements, T{0});
-      for_each_block(g, 0, rows, [&](std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end) {
-        const T* const row = gradient + ((plane * g.output[0] + depth) * g.output[1] + height) * g.output[2];
-        std::array<T, block> shares;
-        for (std::int64_t o = begin; o < end; ++o) {
-          shares[static_cast<std::size_t>(o - begin)] = static_cast<T>(static_cast<double>(row[o]) / sizes.at(depth, height, o));
-        }
-        for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
-          T* const target = dx + first + low * step;
-          const T* const share = shares.data() + (low - begin);
-          for (std::int64_t i = 0; i < high - low; ++i) target[i * step] += share[i];
-        });
-      });
+      for_each_block(g, plane * rows, (plane + 1) * rows,
+                     [&](std::int64_t row, std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end) {
+                       const T* const of_row = gradient + row * g.output[2];
+                       std::array<T, pool_block> shares;
+                       for (std::int64_t o = begin; o < end; ++o) {
+                         shares[static_cast<std::size_t>(o - begin)] =
+                             static_cast<T>(static_cast<double>(of_row[o]) / sizes.at(depth, height, o));
+                       }
+                       for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
+                         T* const target = dx + first + low * step;
+                         const T* const share = shares.data() + (low - begin);
+                         for (std::int64_t i = 0; i < high - low; ++i) target[i * step] += share[i];
+                       });
+                     });
     }
   });
 }
@@ -189,33 +175,22 @@ std::optional<Averaging> averaging(const Shape& input, const Attributes& attribu
   return averages;
 }
 
-std::vector<Sample> samples_2d() {
-  return {{.inputs = {Shape{2, 2, 4, 4}}, .attributes = PoolOptions{.kernel_size = {2}}},
-          {.inputs = {Shape{1, 2, 5, 7}}, .attributes = PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}},
-          {.inputs = {Shape{1, 1, 6, 5}},
-           .attributes = PoolOptions{.kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}, .count_include_pad = false}},
-          {.inputs = {Shape{1, 1, 5, 5}}, .attributes = PoolOptions{.kernel_size = {2}, .padding = {1}, .ceil_mode = true}},
-          {.inputs = {Shape{1, 2, 7, 4}}, .attributes = PoolOptions{.kernel_size = {2, 1}, .stride = {3, 3}}},
-          {.inputs = {Shape{2, 8, 7, 5}}, .attributes = PoolOptions{.kernel_size = {3}, .stride = {2}, .padding = {1}}},
-          {.inputs = {Shape{1, 2, 12, 13}}, .attributes = PoolOptions{.kernel_size = {12, 13}}},
-          {.inputs = {Shape{1, 3, 1, 1}}, .attributes = PoolOptions{.kernel_size = {1}}},
-          {.inputs = {Shape{1, 43, 3, 3}}, .attributes = PoolOptions{.kernel_size = {2}, .stride = {1}}},
-          {.inputs = {Shape{2, 3, 1, 1}}, .attributes = PoolOptions{.kernel_size = {2}, .stride = {1}, .padding = {1}}},
-          {.inputs = {Shape{0, 2, 4, 4}}, .attributes = PoolOptions{.kernel_size = {2}}}};
-}
-
-std::vector<Sample> samples_3d() {
-  return {{.inputs = {Shape{1, 2, 2, 4, 4}}, .attributes = PoolOptions{.kernel_size = {2}}},
-          {.inputs = {Shape{1, 1, 3, 4, 5}},
-           .attributes = PoolOptions{.kernel_size = {3, 2, 3}, .stride = {1, 2, 2}, .padding = {1, 0, 1}, .count_include_pad = false}},
-          {.inputs = {Shape{1, 1, 3, 3, 5}}, .attributes = PoolOptions{.kernel_size = {2}, .padding = {1}, .ceil_mode = true}},
-          {.inputs = {Shape{2, 1, 1, 1, 1}}, .attributes = PoolOptions{.kernel_size = {1}}},
-          {.inputs = {Shape{0, 2, 2, 2, 2}}, .attributes = PoolOptions{.kernel_size = {2}}}};
+std::vector<Sample> samples(int image_rank) {
+  std::vector<Sample> result = pool_samples(image_rank, Fill::normal);
+  const auto add = [&](const Shape& shape, const PoolOptions& options) { result.push_back({.inputs = {shape}, .attributes = options}); };
+  if (image_rank == 2) {
+    add({1, 1, 6, 5}, {.kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}, .count_include_pad = false});
+    add({1, 1, 5, 5}, {.kernel_size = {2}, .padding = {1}, .ceil_mode = true});
+  } else {
+    add({1, 1, 3, 4, 5}, {.kernel_size = {3, 2, 3}, .stride = {1, 2, 2}, .padding = {1, 0, 1}, .count_include_pad = false});
+    add({1, 1, 3, 3, 5}, {.kernel_size = {2}, .padding = {1}, .ceil_mode = true});
+  }
+  return result;
 }
 
 std::vector<Sample> backward_samples(int image_rank) {
   std::vector<Sample> result;
-  for (const Sample& forward : image_rank == 2 ? samples_2d() : samples_3d()) {
+  for (const Sample& forward : samples(image_rank)) {
     const Shape& input = forward.inputs[0].shape;
     const PoolOptions& options = forward.attributes.as<PoolOptions>();
     result.push_back(
@@ -240,7 +215,7 @@ void add(Registry& registry, int image_rank) {
       .staged_output = true,
       .samples_in = samples_of_input_0,
       .cpu = {.run = run, .any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true},
-      .samples = image_rank == 2 ? samples_2d : samples_3d,
+      .samples = [image_rank] { return samples(image_rank); },
   });
   registry.add<PoolBackwardAttributes>({
       .name = name + "_backward",

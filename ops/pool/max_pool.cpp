@@ -8,32 +8,26 @@
 namespace frit::ops {
 namespace {
 
-/// Columns of an output row that are computed together.
-constexpr std::int64_t block = 128;
-
-/// The place in the plane of a window's first element that is not in the padding; -1 if a dilated window has none.
-std::int32_t first_place(const PoolGeometry& g, std::int64_t row_place, std::int64_t column) {
-  std::int64_t w = g.window_begin(2, column);
-  if (w < 0) w += kernel_range(g, 2, column, column).begin * g.dilation[2];
-  return row_place < 0 || w >= g.image[2] ? -1 : static_cast<std::int32_t>(row_place + w);
+/// The first element of a window along an axis that is not in the padding; beyond the image if a dilated window has none.
+std::int64_t first_element(const PoolGeometry& g, std::size_t axis, std::int64_t o) {
+  const std::int64_t begin = g.window_begin(axis, o);
+  return begin < 0 ? begin + kernel_range(g, axis, o, o).begin * g.dilation[axis] : begin;
 }
 
-/// The place of column 0 in the first image row that the windows of an output row reach; -1 if there is none.
-std::int64_t first_row_place(const PoolGeometry& g, std::int64_t depth, std::int64_t height) {
-  const std::int64_t d = g.window_begin(0, depth) + kernel_range(g, 0, depth, depth).begin * g.dilation[0];
-  const std::int64_t h = g.window_begin(1, height) + kernel_range(g, 1, height, height).begin * g.dilation[1];
-  return d < g.image[0] && h < g.image[1] ? (d * g.image[1] + h) * g.image[2] : -1;
-}
-
-/// The maxima of a block of windows and, if wanted, their places in the plane. They begin as -inf at each window's first place, so that
-/// an element is taken only if it is larger, or NaN.
+/// The maxima of a block of windows and, if wanted, their places in the plane. They begin as -inf at each window's first place, or -1, so
+/// that an element is taken only if it is larger, or NaN.
 template <class T, bool with_indices>
 class Maxima {
  public:
-  void begin(const PoolGeometry& g, std::int64_t row_place, std::int64_t first_column, std::int64_t count) {
+  void begin(const PoolGeometry& g, std::int64_t depth, std::int64_t height, std::int64_t first_column, std::int64_t count) {
     value.fill(-std::numeric_limits<T>::infinity());
     if constexpr (with_indices) {
-      for (std::int64_t i = 0; i < count; ++i) index[static_cast<std::size_t>(i)] = first_place(g, row_place, first_column + i);
+      const std::int64_t d = first_element(g, 0, depth), h = first_element(g, 1, height), row = (d * g.image[1] + h) * g.image[2];
+      const std::int64_t columns = d < g.image[0] && h < g.image[1] ? g.image[2] : 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t w = first_element(g, 2, first_column + i);
+        index[static_cast<std::size_t>(i)] = w < columns ? static_cast<std::int32_t>(row + w) : -1;
+      }
     }
     lanes_ = static_cast<std::int32_t>((count + 15) / 16 * 16);
   }
@@ -43,14 +37,14 @@ class Maxima {
   void take(const T* plane, std::int64_t place, std::int64_t stride, std::int64_t low, std::int64_t high) {
     const std::int64_t step = column_stride == 0 ? stride : column_stride;
     // Padded to whole vectors: the compiler's loop over a rest would branch on the data.
-    std::array<T, block> candidates;
+    std::array<T, pool_block> candidates;
     candidates.fill(-std::numeric_limits<T>::infinity());
     for (std::int64_t i = low; i < high; ++i) candidates[static_cast<std::size_t>(i)] = plane[place + i * step];
     keep_larger(value.data(), index.data(), candidates.data(), lanes_, static_cast<std::int32_t>(place), static_cast<std::int32_t>(step));
   }
 
-  std::array<T, block> value;
-  std::array<std::int32_t, block> index;
+  std::array<T, pool_block> value;
+  std::array<std::int32_t, pool_block> index;
 
  private:
   static void keep_larger(T* best, std::int32_t* places, const T* candidates, std::int32_t lanes, std::int32_t place, std::int32_t step) {
@@ -70,19 +64,16 @@ void pool_rows(const PoolGeometry& g, const T* input, T* output, std::int32_t* i
   const std::int64_t rows = g.output[0] * g.output[1], columns = g.output[2];
   parallel_for(g.planes * rows, row_grain(g), [&](std::int64_t first_row, std::int64_t end_row) {
     Maxima<T, with_indices> maxima;
-    for (std::int64_t row = first_row; row < end_row; ++row) {
-      const T* const plane = input + row / rows * g.image_elements();
-      const std::int64_t depth = row % rows / g.output[1], height = row % g.output[1];
-      for (std::int64_t begin = 0; begin < columns; begin += block) {
-        const std::int64_t end = std::min(begin + block, columns);
-        maxima.begin(g, first_row_place(g, depth, height), begin, end - begin);
-        for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
-          maxima.template take<column_stride>(plane, first + begin * g.stride[2], g.stride[2], low - begin, high - begin);
-        });
-        if (output != nullptr) std::copy_n(maxima.value.data(), end - begin, output + row * columns + begin);
-        if constexpr (with_indices) std::copy_n(maxima.index.data(), end - begin, indices + row * columns + begin);
-      }
-    }
+    for_each_block(g, first_row, end_row,
+                   [&](std::int64_t row, std::int64_t depth, std::int64_t height, std::int64_t begin, std::int64_t end) {
+                     const T* const plane = input + row / rows * g.image_elements();
+                     maxima.begin(g, depth, height, begin, end - begin);
+                     for_each_kernel_element(g, depth, height, begin, end, [&](std::int64_t first, std::int64_t low, std::int64_t high) {
+                       maxima.template take<column_stride>(plane, first + begin * g.stride[2], g.stride[2], low - begin, high - begin);
+                     });
+                     if (output != nullptr) std::copy_n(maxima.value.data(), end - begin, output + row * columns + begin);
+                     if constexpr (with_indices) std::copy_n(maxima.index.data(), end - begin, indices + row * columns + begin);
+                   });
   });
 }
 
@@ -194,28 +185,18 @@ std::vector<TensorType> infer_backward(const InferContext& call, int image_rank)
 
 Sample sample(const Shape& input, PoolOptions options) { return {.inputs = {{input, Fill::distinct}}, .attributes = std::move(options)}; }
 
-std::vector<Sample> samples_2d() {
-  return {sample({2, 2, 4, 4}, {.kernel_size = {2}}),
-          sample({1, 2, 5, 7}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
-          sample({1, 1, 6, 5}, {.kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}, .dilation = {2, 1}}),
-          sample({1, 1, 5, 5}, {.kernel_size = {2}, .ceil_mode = true}),
-          sample({1, 2, 7, 4}, {.kernel_size = {2, 1}, .stride = {3, 3}}),
-          sample({1, 3, 1, 1}, {.kernel_size = {1}}),
-          sample({2, 3, 1, 1}, {.kernel_size = {2}, .stride = {1}, .padding = {1}}),
-          sample({1, 43, 3, 3}, {.kernel_size = {2}, .stride = {1}}),
-          sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}),
-          sample({2, 8, 7, 5}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
-          sample({1, 2, 12, 13}, {.kernel_size = {12, 13}}),
-          sample({0, 2, 4, 4}, {.kernel_size = {2}})};
-}
-
-std::vector<Sample> samples_3d() {
-  return {sample({1, 2, 2, 4, 4}, {.kernel_size = {2}}),
-          sample({1, 1, 3, 4, 5}, {.kernel_size = {3, 2, 3}, .stride = {1, 2, 2}, .padding = {1, 0, 1}}),
-          sample({1, 1, 4, 3, 5}, {.kernel_size = {2}, .stride = {2, 1, 1}, .dilation = {1, 2, 3}}),
-          sample({1, 1, 3, 3, 5}, {.kernel_size = {2}, .ceil_mode = true}),
-          sample({2, 1, 1, 1, 1}, {.kernel_size = {1}}),
-          sample({0, 2, 2, 2, 2}, {.kernel_size = {2}})};
+std::vector<Sample> samples(int image_rank) {
+  std::vector<Sample> result = pool_samples(image_rank, Fill::distinct);
+  if (image_rank == 2) {
+    result.push_back(sample({1, 1, 6, 5}, {.kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}, .dilation = {2, 1}}));
+    result.push_back(sample({1, 1, 5, 5}, {.kernel_size = {2}, .ceil_mode = true}));
+    result.push_back(sample({1, 1, 3, 13}, {.kernel_size = {3, 13}}));
+  } else {
+    result.push_back(sample({1, 1, 3, 4, 5}, {.kernel_size = {3, 2, 3}, .stride = {1, 2, 2}, .padding = {1, 0, 1}}));
+    result.push_back(sample({1, 1, 4, 3, 5}, {.kernel_size = {2}, .stride = {2, 1, 1}, .dilation = {1, 2, 3}}));
+    result.push_back(sample({1, 1, 3, 3, 5}, {.kernel_size = {2}, .ceil_mode = true}));
+  }
+  return result;
 }
 
 /// Indices are drawn at random, so every window holds the whole image: a place beyond its window is nothing that the forward call gives.
@@ -261,7 +242,7 @@ void add(Registry& registry, int image_rank) {
       .staged_output = true,
       .samples_in = samples_of_input_0,
       .cpu = {.run = run, .any_layout_inputs = {0}, .any_layout_outputs = {0, 1}, .one_layout = true},
-      .samples = image_rank == 2 ? samples_2d : samples_3d,
+      .samples = [image_rank] { return samples(image_rank); },
   });
   registry.add<PoolBackwardAttributes>({
       .name = name + "_backward",

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "frit/ops/shape/image_axes.h"
+
 namespace frit {
 
 void PoolOptions::fields(FieldVisitor& v) {
@@ -106,6 +108,40 @@ Shape pool_input_shape(const InferContext& call, int image_rank) {
 
 PoolBackwardAttributes pool_backward_attributes(const Shape& input, const PoolOptions& options) {
   return {.options = options, .image = Dims(std::span(input.begin() + 2, input.end()))};
+}
+
+Value Pool::operator()(Value input, const PoolOptions& options) const {
+  const auto name_for = [&](int image_rank) { return concat(maximum ? "max_pool" : "avg_pool", image_rank, 'd'); };
+  PoolOptions o = options;
+  if (maximum) o.count_include_pad = true;  // of no meaning here: equal calls get equal attributes
+  if (axes > 1) return emit_one(name_for(axes), {input}, canonical_options(o, axes));
+  const std::string text = name_for(1);
+  const char* const name = text.c_str();
+  require(o.kernel_size.rank() == 1, name, ": kernel_size has ", o.kernel_size.rank(), " numbers, expected 1");
+  o.kernel_size = {1, o.kernel_size[0]};
+  o.stride = after_unit(o.stride, 1, name, "stride");
+  o.padding = after_unit(o.padding, 0, name, "padding");
+  o.dilation = after_unit(o.dilation, 1, name, "dilation");
+  return without_unit_axis(emit_one(name_for(2), {with_unit_axis(input, name)}, canonical_options(o, 2)));
+}
+
+std::vector<Sample> pool_samples(int image_rank, Fill fill) {
+  const auto of = [fill](const Shape& shape, const PoolOptions& options) {
+    return Sample{.inputs = {{shape, fill}}, .attributes = options};
+  };
+  if (image_rank == 3) {
+    return {of({1, 2, 2, 4, 4}, {.kernel_size = {2}}), of({2, 1, 1, 1, 1}, {.kernel_size = {1}}),
+            of({0, 2, 2, 2, 2}, {.kernel_size = {2}})};
+  }
+  return {of({2, 2, 4, 4}, {.kernel_size = {2}}),
+          of({1, 2, 5, 7}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
+          of({1, 2, 7, 4}, {.kernel_size = {2, 1}, .stride = {3, 3}}),
+          of({2, 8, 7, 5}, {.kernel_size = {3}, .stride = {2}, .padding = {1}}),
+          of({1, 2, 12, 13}, {.kernel_size = {12, 13}}),
+          of({1, 3, 1, 1}, {.kernel_size = {1}}),
+          of({1, 43, 3, 3}, {.kernel_size = {2}, .stride = {1}}),
+          of({2, 3, 1, 1}, {.kernel_size = {2}, .stride = {1}, .padding = {1}}),
+          of({0, 2, 4, 4}, {.kernel_size = {2}})};
 }
 
 }  // namespace ops

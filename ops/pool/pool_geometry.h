@@ -4,6 +4,7 @@
 #include <array>
 
 #include "frit/ops/operator/kernel.h"
+#include "frit/ops/operator/sample.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/pool/running_maximum.h"
 
@@ -63,6 +64,21 @@ Shape pool_output_shape(const Shape& input, const PoolGeometry& geometry);
 Shape pool_input_shape(const InferContext& call, int image_rank);
 /// The emitted backward operator's attributes.
 PoolBackwardAttributes pool_backward_attributes(const Shape& input, const PoolOptions& options);
+/// Samples of any pooling.
+std::vector<Sample> pool_samples(int image_rank, Fill fill);
+
+/// Columns of an output row that are computed together.
+inline constexpr std::int64_t pool_block = 128;
+
+/// Calls body(row, depth, height, begin, end) for the blocks of columns of output rows [first_row, end_row), counted over all planes.
+template <class Body>
+void for_each_block(const PoolGeometry& g, std::int64_t first_row, std::int64_t end_row, const Body& body) {
+  for (std::int64_t row = first_row; row < end_row; ++row) {
+    for (std::int64_t begin = 0; begin < g.output[2]; begin += pool_block) {
+      body(row, row / g.output[1] % g.output[0], row % g.output[1], begin, std::min(begin + pool_block, g.output[2]));
+    }
+  }
+}
 
 /// Calls body(first, low, high) for each kernel element, in row-major order: output columns o in [low, high) of the output row (depth,
 /// height) read element first + o * stride[2] of the plane. Columns outside of [begin, end) and elements in the padding are left out.

@@ -17,13 +17,12 @@ struct ConcatenateAttributes {
 
 /// All inputs, but where samples follow samples.
 std::vector<bool> samples_of_parts(const InferContext& call) {
-  const int axis = normalize_axis(call.as<ConcatenateAttributes>().axis, call.shape(0).rank(), "concatenate");
-  return std::vector(call.inputs.size(), axis != 0);
+  return std::vector(call.inputs.size(), concatenation_axis(call.attributes, call.shape(0).rank()) != 0);
 }
 
 std::vector<TensorType> infer_concatenate(const InferContext& call) {
   TensorType result = call.inputs[0];
-  const int axis = normalize_axis(call.as<ConcatenateAttributes>().axis, result.shape.rank(), "concatenate");
+  const int axis = concatenation_axis(call.attributes, result.shape.rank());
   for (std::size_t i = 1; i < call.inputs.size(); ++i) {
     TensorType expected = call.inputs[i];
     const std::int64_t size = axis < expected.shape.rank() ? expected.shape[axis] : 0;

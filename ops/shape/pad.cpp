@@ -122,16 +122,9 @@ std::vector<Sample> constant_samples() {
       {.inputs = {Shape{5}}, .attributes = PadAttributes{{2}, {3}, 0}},
       {.inputs = {Shape{2, 3}}, .attributes = PadAttributes{{0, 1}, {1, 0}, -1.5}},
       {.inputs = {Shape{2, 3, 5}}, .attributes = PadAttributes{{0, 1, 2}, {1, 0, 1}, 0.5}},
-      {.inputs = {SampleInput::of(DType::f32, {2, 3, 2, 3})},
-       .attributes = PadAttributes{{0, 0, 0, 0}, {0, 5, 0, 0}, 0, DType::f16},
-       .smooth = false},
-      {.inputs = {SampleInput::of(DType::f32, {3, 7})}, .attributes = PadAttributes{{0, 2}, {0, 0}, 0.1, DType::bf16}, .smooth = false},
       {.inputs = {Shape{1, 2, 3, 3}}, .attributes = PadAttributes{{0, 0, 1, 1}, {0, 0, 1, 2}, 0}},
       {.inputs = {Shape{2, 3, 4, 5}}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0}},
       {.inputs = {Shape{1, 3, 37, 29}}, .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0.5}, .smooth = false},
-      {.inputs = {SampleInput::of(DType::f32, {1, 3, 5, 7})},
-       .attributes = PadAttributes{{0, 0, 0, 0}, {0, 1, 0, 0}, 0, DType::f16},
-       .smooth = false},
       {.inputs = {Shape{9, 2}}, .attributes = PadAttributes{{0, 0}, {0, 2}, -2}},
       {.inputs = {Shape{2, 8, 3, 5}}, .attributes = PadAttributes{{0, 0, 1, 2}, {0, 0, 0, 1}, -1}},
       {.inputs = {Shape{1, 2, 3, 5, 7}}, .attributes = PadAttributes{{0, 0, 1, 0, 0}, {0, 0, 2, 0, 0}, 0.5}},
@@ -188,15 +181,15 @@ std::vector<Sample> pad_samples() {
   for (const RepeatedCase& c : repeated_cases()) {
     samples.push_back({.inputs = {c.shape}, .attributes = PadAttributes{c.before, c.after, 0, {}, c.mode}, .smooth = c.smooth});
   }
-  const Dims before{0, 0, 2, 1}, after{0, 0, 1, 1};
-  for (const std::int64_t channels : {3, 8}) {
-    samples.push_back({.inputs = {SampleInput::of(DType::f32, {2, channels, 4, 11})},
-                       .attributes = PadAttributes{before, after, 0, DType::f16, "reflect"},
-                       .smooth = false});
-  }
-  samples.push_back({.inputs = {SampleInput::of(DType::f32, {5, 13})},
-                     .attributes = PadAttributes{{0, 3}, {0, 2}, 0, DType::bf16, "circular"},
-                     .smooth = false});
+  const auto add_halves = [&](const Shape& shape, const PadAttributes& attributes) {
+    samples.push_back({.inputs = {SampleInput::of(DType::f32, shape)}, .attributes = attributes, .smooth = false});
+  };
+  add_halves({2, 3, 2, 3}, {{0, 0, 0, 0}, {0, 5, 0, 0}, 0, DType::f16});
+  add_halves({3, 7}, {{0, 2}, {0, 0}, 0.1, DType::bf16});
+  add_halves({1, 3, 5, 7}, {{0, 0, 0, 0}, {0, 1, 0, 0}, 0, DType::f16});
+  add_halves({2, 3, 4, 11}, {{0, 0, 2, 1}, {0, 0, 1, 1}, 0, DType::f16, "reflect"});
+  add_halves({2, 8, 4, 11}, {{0, 0, 2, 1}, {0, 0, 1, 1}, 0, DType::f16, "reflect"});
+  add_halves({5, 13}, {{0, 3}, {0, 2}, 0, DType::bf16, "circular"});
   return samples;
 }
 

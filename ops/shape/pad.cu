@@ -102,24 +102,17 @@ void run_cuda_pad(const KernelContext& call) {
   pad_on_gpu(call.stream, output, call.inputs[0], axes_of(call), call.as<PadAttributes>().value);
 }
 
-Kernel kernel(KernelFunction run, std::function<std::string(const KernelContext&)> describe) {
-  return {.run = std::move(run),
-          .strided = true,
-          .halves = true,
-          .any_layout_inputs = {0},
-          .any_layout_outputs = {0},
-          .describe = std::move(describe)};
+std::string describe(const KernelContext& call) {
+  return short_rows_axis(call) ? "short rows, several by a thread" : describe_padding(call.outputs[0], axes_of(call));
 }
 
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(pad) {
-  registry.add_cuda("pad", kernel(run_cuda_pad, [](const KernelContext& call) {
-                      return short_rows_axis(call) ? "short rows, several by a thread" : describe_padding(call.outputs[0], axes_of(call));
-                    }));
-  registry.add_cuda(
-      "pad_backward",
-      kernel([](const KernelContext& call) { pad_on_gpu(call.stream, call.outputs[0], call.inputs[0], backward_axes_of(call), 0); },
-             [](const KernelContext& call) { return describe_padding(call.outputs[0], backward_axes_of(call)); }));
+  Kernel kernel = padding_kernel(axes_of);
+  kernel.run = run_cuda_pad;
+  kernel.describe = describe;
+  registry.add_cuda("pad", std::move(kernel));
+  registry.add_cuda("pad_backward", padding_kernel(backward_axes_of));
 }

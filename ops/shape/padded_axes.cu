@@ -237,4 +237,13 @@ std::string describe_padding(const Tensor& output, const PaddedAxes& axes) {
   return axes.unit_stride == 1 && axes.strides[0] == axes.unit ? "rows, written in vectors" : "read one by one, written in vectors";
 }
 
+Kernel padding_kernel(PaddedAxes (*axes_of)(const KernelContext& call)) {
+  return {.run = [axes_of](const KernelContext& call) { pad_on_gpu(call.stream, call.outputs[0], call.inputs[0], axes_of(call), 0); },
+          .strided = true,
+          .halves = true,
+          .any_layout_inputs = {0},
+          .any_layout_outputs = {0},
+          .describe = [axes_of](const KernelContext& call) { return describe_padding(call.outputs[0], axes_of(call)); }};
+}
+
 }  // namespace frit::ops

@@ -3,10 +3,9 @@
 #include <string>
 
 #include "frit/core/half.h"
+#include "frit/ops/operator/kernel.h"
 #include "frit/ops/operator/memory_order.h"
 #include "frit/ops/shape/shape_ops.h"
-
-struct CUstream_st;  // what cudaStream_t points to
 
 namespace frit::ops {
 
@@ -186,5 +185,7 @@ void pad_on_cpu(const Tensor& output, const Tensor& input, const PaddedAxes& axe
 void pad_on_gpu(CUstream_st* stream, const Tensor& output, const Tensor& input, const PaddedAxes& axes, double value);
 /// How that is done.
 std::string describe_padding(const Tensor& output, const PaddedAxes& axes);
+/// The kernel of an operator that pads by zeros, or backward.
+Kernel padding_kernel(PaddedAxes (*axes_of)(const KernelContext& call));
 
 }  // namespace frit::ops

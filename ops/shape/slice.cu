@@ -30,11 +30,5 @@ PaddedAxes axes_of(const KernelContext& call) {
 
 FRIT_CUDA_KERNELS(slice) {
   registry.add_cuda("slice", {.run = run_cuda_slice, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}});
-  registry.add_cuda("slice_backward",
-                    {.run = [](const KernelContext& call) { pad_on_gpu(call.stream, call.outputs[0], call.inputs[0], axes_of(call), 0); },
-                     .strided = true,
-                     .halves = true,
-                     .any_layout_inputs = {0},
-                     .any_layout_outputs = {0},
-                     .describe = [](const KernelContext& call) { return describe_padding(call.outputs[0], axes_of(call)); }});
+  registry.add_cuda("slice_backward", padding_kernel(axes_of));
 }
