@@ -90,7 +90,7 @@ TEST_F(CudaPhaseConvolution, IsTakenWhereItIsFaster) {
     EXPECT_FALSE(taken({{1, 64, 16, 16}, 64, {3}, {2}, {1}, {1}}, dtype)) << "a small image";
     EXPECT_FALSE(taken({{128, 64, 128, 128}, 62, {3}, {2}, {1}, {1}}, dtype)) << "no whole vectors";
   }
-  EXPECT_FALSE(taken({{16, 64, 24, 48, 48}, 128, {3}, {2}, {1}})) << "two parts of the channels";
+  EXPECT_FALSE(taken({{16, 64, 24, 48, 48}, 128, {3}, {2}, {1}})) << "too many channels of volumes";
   EXPECT_TRUE(taken({{128, 64, 128, 128}, 64, {3}, {2}, {1}, {1}}, DType::f32, /*followed=*/true));
   EXPECT_TRUE(taken({{2, 64, 48, 48, 48}, 32, {2}, {2}, {0}})) << "single taps";
   EXPECT_TRUE(taken({{2, 128, 24, 24, 24}, 64, {2}, {2}, {0}}));
