@@ -31,29 +31,25 @@ std::vector<std::string> operation_names(const Graph& graph) {
 
 using Names = std::vector<std::string>;
 
-/// Both graphs give the same bits.
-void expect_equal(const Graph& graph, const Graph& joined) {
+/// Both graphs' outputs, of the same inputs, agree.
+template <class Agree>
+void expect_outputs(const Graph& graph, const Graph& joined, const Agree& agree) {
   const Bindings inputs = random_inputs(graph);
   State state, joined_state;
   graph::Executable plain(graph, state), fused(joined, joined_state);
   plain.run(inputs);
   fused.run(inputs);
   for (const graph::Output& output : graph.outputs()) {
-    EXPECT_TRUE(same_bits(fused.output(output.name), plain.output(output.name))) << output.name << '\n' << graph::to_text(joined);
+    EXPECT_TRUE(agree(fused.output(output.name), plain.output(output.name))) << output.name << '\n' << graph::to_text(joined);
   }
 }
-
+void expect_equal(const Graph& graph, const Graph& joined) {
+  expect_outputs(graph, joined, [](const Tensor& found, const Tensor& expected) { return same_bits(found, expected); });
+}
 /// Up to the order of sums.
 void expect_near(const Graph& graph, const Graph& joined) {
-  const Bindings inputs = random_inputs(graph);
-  State state, joined_state;
-  graph::Executable plain(graph, state), fused(joined, joined_state);
-  plain.run(inputs);
-  fused.run(inputs);
-  for (const graph::Output& output : graph.outputs()) {
-    const Tensor expected = plain.output(output.name);
-    EXPECT_TRUE(near(fused.output(output.name), expected, 1e-5, largest_finite(expected))) << output.name;
-  }
+  expect_outputs(graph, joined,
+                 [](const Tensor& found, const Tensor& expected) { return near(found, expected, 1e-5, largest_finite(expected)); });
 }
 
 Graph joined_and_checked(const Graph& graph) {
