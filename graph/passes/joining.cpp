@@ -78,21 +78,9 @@ class Joiner {
   /// A group together with reductions of one kind, if there are any that the operator takes. These come then as early as the group does.
   bool emit_with_reductions(const Groups::Joined& joined, const ops::Operator& reducing) {
     const std::vector<TensorType> types = graph_.types(joined.inputs);
-    std::vector<std::pair<int, int>> candidates;  // a reduction, and what it reads
-    for (const int id : joined.outputs) {
-      for (const int reader : groups_.readers_of(id)) {
-        const Node& node = groups_.node(reader);
-        if (node.kind != NodeKind::operation || node.op->elementwise || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
-        candidates.emplace_back(reader, id);
-      }
-    }
-    // Those that leave most come first: of the others, one may be of what these give.
-    std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
-      return graph_.type(groups_.node(a.first).outputs[0]).elements() > graph_.type(groups_.node(b.first).outputs[0]).elements();
-    });
     ops::ReducedProgram call;
     std::vector<int> nodes, read;
-    for (const auto& [reader, id] : candidates) {
+    for (const auto& [reader, id] : reductions_of(joined)) {
       const Node& node = groups_.node(reader);
       ops::ReducedProgram one{joined.program, static_cast<std::int64_t>(joined.outputs.size()), {0}, {node.op, node.attributes}};
       const bool fits = nodes.empty() ? reducing.join_reduced(one, types).has_value() : one.reduction.text() == call.reduction.text();
@@ -114,11 +102,12 @@ class Joiner {
     for (const int id : read) call.reduced.push_back(place_in(outputs, id));
     std::optional<ops::Attributes> attributes = reducing.join_reduced(call, types);
     if (!attributes) return false;
-    if (const std::optional<int> next = taking_over(nodes, graph_.type(read[0]), call.reduction)) {
+    if (const auto next = nodes.size() == 1 ? taking_over(nodes[0], call.reduction, graph_.type(read[0])) : std::nullopt) {
+      call.reduction = next->second;
       if (const auto of_both = reducing.join_reduced(call, types)) {
         attributes = of_both;
         reduced_[index(nodes[0])] = true;
-        nodes[0] = *next;
+        nodes[0] = next->first;
       }
     }
     const Values results = rewriter_.target().emit(reducing, rewriter_(joined.inputs), *attributes);
@@ -131,18 +120,33 @@ class Joiner {
     return true;
   }
 
-  /// What alone reads the one reduction of a value of this type, if it takes that over: as `reduction`, which it then is of the value.
-  std::optional<int> taking_over(const std::vector<int>& nodes, const TensorType& type, ops::OperatorCall& reduction) const {
-    if (nodes.size() != 1) return std::nullopt;
-    const int result = groups_.node(nodes[0]).outputs[0];
+  /// What may be reductions of the group's results, each with what it reads. Those that leave most come first: of the others, one may be
+  /// of what these give.
+  std::vector<std::pair<int, int>> reductions_of(const Groups::Joined& joined) const {
+    std::vector<std::pair<int, int>> found;
+    for (const int id : joined.outputs) {
+      for (const int reader : groups_.readers_of(id)) {
+        const Node& node = groups_.node(reader);
+        if (node.kind != NodeKind::operation || node.op->elementwise || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
+        found.emplace_back(reader, id);
+      }
+    }
+    const auto left = [&](const auto& reduction) { return graph_.type(groups_.node(reduction.first).outputs[0]).elements(); };
+    std::stable_sort(found.begin(), found.end(), [&](const auto& a, const auto& b) { return left(a) > left(b); });
+    return found;
+  }
+
+  /// What alone reads a reduction's result and takes that over, with the reduction that it then is of the value, of this type.
+  std::optional<std::pair<int, ops::OperatorCall>> taking_over(int reduced, const ops::OperatorCall& reduction,
+                                                               const TensorType& type) const {
+    const int result = groups_.node(reduced).outputs[0];
     const std::vector<int> readers = groups_.readers_of(result);
     if (readers.size() != 1 || groups_.leaves(result, readers)) return std::nullopt;
     const Node& node = groups_.node(readers[0]);
     if (node.kind != NodeKind::operation || !node.op->absorb || node.inputs.size() != 1 || node.outputs.size() != 1) return std::nullopt;
     const std::optional<ops::Attributes> attributes = node.op->absorb(reduction, type, 0, node.attributes);
     if (!attributes || node.op->infer_types({&type, 1}, *attributes) != graph_.types(node.outputs)) return std::nullopt;
-    reduction = {node.op, *attributes};
-    return readers[0];
+    return std::pair(readers[0], ops::OperatorCall{node.op, *attributes});
   }
 
   const Graph& graph_;

@@ -6,6 +6,7 @@
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/convolution/geometry.h"
 #include "frit/ops/convolution/own_kernels.h"
+#include "frit/ops/cuda/computed.cuh"
 #include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
@@ -27,14 +28,11 @@ struct NarrowProduct {
   __device__ Stored start(int result) const { return bias != nullptr && result < results ? bias[result] : Stored{}; }
 };
 
-/// All are read before the first is converted, so that the reads are under way together.
+/// For what was read before: all is, before the first is converted, so that the reads are under way together.
 template <class Stored, int rows, int columns>
-__device__ void convert_all(float (&to)[rows][columns], const Stored (&from)[rows][columns]) {
+__device__ void convert_rows(cuda::Vector<float, columns> (&to)[rows], const Stored (&from)[rows][columns]) {
 #pragma unroll
-  for (int i = 0; i < rows; ++i) {
-#pragma unroll
-    for (int k = 0; k < columns; ++k) to[i][k] = convert<float>(from[i][k]);
-  }
+  for (int i = 0; i < rows; ++i) to[i] = converted<float, columns>(from[i]);
 }
 
 /// What of `most` sums of each of `lanes` threads, neighbours in a warp, one of them has when all are added up: the sums from `first` on.
@@ -78,17 +76,17 @@ __global__ void __launch_bounds__(threads, 2)
   constexpr int width = cuda::vector_width<Stored>, groups = threads / lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes, first_source = lane * width;
   const Shared shared(lane);
-  Stored stored_factors[most][width], stored_start[1][Shared::count];
+  Stored stored_factors[most][width], stored_start[Shared::count];
 #pragma unroll
   for (int k = 0; k < most; ++k) {
 #pragma unroll
     for (int i = 0; i < width; ++i) stored_factors[k][i] = p.factor(k, first_source + i);
   }
 #pragma unroll
-  for (int k = 0; k < Shared::count; ++k) stored_start[0][k] = p.start(shared.first + k);
-  float factors[most][width], start[1][Shared::count];
-  convert_all(factors, stored_factors);
-  convert_all(start, stored_start);
+  for (int k = 0; k < Shared::count; ++k) stored_start[k] = p.start(shared.first + k);
+  cuda::Vector<float, width> factors[most];
+  convert_rows(factors, stored_factors);
+  const auto start = converted<float, Shared::count>(stored_start);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * groups;
   // The same number of times for all lanes of a warp.
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * groups; first < p.positions; first += step * positions_at_once) {
@@ -116,7 +114,7 @@ __global__ void __launch_bounds__(threads, 2)
       for (int k = 0; k < Shared::count; ++k) {
         const int result = shared.first + k;
         if (shared.is_first && result < p.results && position < p.positions) {
-          output[position * p.results + result] = convert<Stored>(sums[k] + start[0][k]);
+          output[position * p.results + result] = convert<Stored>(sums[k] + start[k]);
         }
       }
     }
@@ -132,16 +130,16 @@ __global__ void __launch_bounds__(threads, 2)
   const int groups = threads / lanes, group = static_cast<int>(threadIdx.x) / lanes;
   const int first_result = static_cast<int>(threadIdx.x) % lanes * width;
   if (group >= groups) return;
-  Stored stored_factors[width][most], stored_start[1][width];
+  Stored stored_factors[width][most], stored_start[width];
 #pragma unroll
   for (int i = 0; i < width; ++i) {
-    stored_start[0][i] = p.start(first_result + i);
+    stored_start[i] = p.start(first_result + i);
 #pragma unroll
     for (int c = 0; c < most; ++c) stored_factors[i][c] = p.factor(first_result + i, c);
   }
-  float factors[width][most], start[1][width];
-  convert_all(factors, stored_factors);
-  convert_all(start, stored_start);
+  cuda::Vector<float, most> factors[width];
+  convert_rows(factors, stored_factors);
+  const auto start = converted<float, width>(stored_start);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * groups;
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * groups + group; first < p.positions;
        first += step * positions_at_once) {
@@ -154,14 +152,14 @@ __global__ void __launch_bounds__(threads, 2)
         stored_sources[u][c] = position < p.positions && c < p.sources ? input[position * p.sources + c] : Stored{};
       }
     }
-    float sources[positions_at_once][most];
-    convert_all(sources, stored_sources);
+    cuda::Vector<float, most> sources[positions_at_once];
+    convert_rows(sources, stored_sources);
 #pragma unroll
     for (int u = 0; u < positions_at_once; ++u) {
       cuda::WideVector<Stored> elements;
 #pragma unroll
       for (int i = 0; i < width; ++i) {
-        float sum = start[0][i];
+        float sum = start[i];
 #pragma unroll
         for (int c = 0; c < most; ++c) sum += sources[u][c] * factors[i][c];
         elements[i] = convert<Stored>(sum);

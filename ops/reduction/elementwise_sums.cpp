@@ -242,7 +242,7 @@ Kernel elementwise_sums_kernel(KernelFunction run, std::function<std::size_t(con
   if (rows) return kernel;  // contiguous
   kernel.any_layout_inputs = {0};
   kernel.any_layout_outputs = all_program_outputs();
-  kernel.one_layout = true;  // contiguous it runs in parts, which costs no more than a conversion
+  kernel.one_layout = true;  // contiguous it runs in parts, but for sums of everything: that costs no more than a conversion
   return kernel;
 }
 
