@@ -63,6 +63,21 @@ Layout Tensor::layout() const {
   return is_contiguous() || !is_contiguous(Layout::channels_last) ? Layout::contiguous : Layout::channels_last;
 }
 
+std::int64_t Tensor::pixel_pitch() const {
+  if (is_contiguous(Layout::channels_last)) return shape_[1];
+  if (rank() < 3 || (shape_[1] > 1 && strides_[1] != 1)) return 0;
+  // The innermost axis with more than one pixel tells how far these are apart, the others follow from it.
+  std::int64_t pitch = 0, pixels = 1;
+  for (int a = rank() - 1; a >= 1; --a) {
+    const int axis = a > 1 ? a : 0;
+    if (shape_[axis] == 1) continue;
+    if (pitch == 0) pitch = strides_[axis];
+    if (strides_[axis] != pixels * pitch) return 0;
+    pixels *= shape_[axis];
+  }
+  return pitch >= shape_[1] ? pitch : 0;
+}
+
 double Tensor::item() const {
   require(elements_ == 1, "Tensor::item: needs one element, shape is ", shape_);
   double value = 0;

@@ -56,6 +56,9 @@ class Tensor {
   bool is_contiguous(Layout layout = Layout::contiguous) const;
   /// channels_last where it lies so and not in row-major order.
   Layout layout() const;
+  /// Of an image of rank 3 or more whose channels are neighbours: elements from a pixel to the next. Its channels if it lies channels-last,
+  /// more if it is a part of the channels of one that does; 0 if it lies in another way.
+  std::int64_t pixel_pitch() const;
 
   /// The first element. The typed form throws ErrorKind::argument for another dtype.
   void* raw() const { return memory_; }

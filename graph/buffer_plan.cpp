@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "frit/graph/executable.h"
 #include "frit/graph/preparation.h"
@@ -32,6 +33,7 @@ class BufferPlanner {
     find_parts();
     find_prepacked();
     keep_prepared();
+    find_places();
     plan_.buffer.assign(static_cast<std::size_t>(graph.value_count()), -1);
   }
 
@@ -122,6 +124,104 @@ class BufferPlanner {
     return types;
   }
 
+  /// Computes what is joined where it is joined, if all that write and read it take that. Later operations first: what they join may itself
+  /// be joined from others.
+  void find_places() {
+    plan_.place.resize(last_use_.size());
+    for (int id = 0; id < graph_.value_count(); ++id) {
+      TensorType type = graph_.type(id);
+      if (in_parts(id)) type = microbatch_of(type, plan_.parts[static_cast<std::size_t>(id)]);
+      tensors_.push_back(Tensor::over(nowhere(), type.shape, type.dtype, device_, nullptr, layout(id)));
+    }
+    for (int step = end_; step-- > 0;) {
+      const Node& node = graph_.nodes()[static_cast<std::size_t>(step)];
+      if (node.kind == NodeKind::operation && node.op->joins && last_use(node.outputs[0]) >= 0) place_inputs(node, step);
+    }
+  }
+
+  /// A small part does not make the whole live longer.
+  void place_inputs(const Node& node, int step) {
+    constexpr std::int64_t least_part = 8;
+    PartOfValue part{node.outputs[0], node.op->joins(node.attributes, graph_.type(node.outputs[0]).shape.rank())};
+    int begin = step;
+    for (const int input : node.inputs) {
+      const bool is_small = graph_.type(input).bytes() * least_part < graph_.type(part.whole).bytes();
+      if (!is_small) begin = std::min(begin, graph_.producer_index(input));
+    }
+    for (const int input : node.inputs) {
+      if (graph_.producer_index(input) >= begin && may_lie_in(input, part.whole, step)) place(input, part);
+      part.begin += graph_.type(input).shape[part.axis];
+    }
+  }
+
+  bool may_lie_in(int value, int whole, int step) const {
+    const int producer = graph_.producer_index(value);
+    const Node& node = graph_.nodes()[static_cast<std::size_t>(producer)];
+    if (node.kind != NodeKind::operation || node.op->view || node.op->part || node.op->permutation) return false;
+    const auto v = static_cast<std::size_t>(value), w = static_cast<std::size_t>(whole);
+    const bool together = plan_.prepared[static_cast<std::size_t>(producer)] == plan_.prepared[static_cast<std::size_t>(step)] &&
+                          microbatches(producer) == microbatches(step) && plan_.parts[v] == plan_.parts[w];
+    const auto& inputs = graph_.nodes()[static_cast<std::size_t>(step)].inputs;
+    return together && !plan_.place[v] && last_use(value) < end_ && layout(value) == layout(whole) && graph_.type(value).bytes() > 0 &&
+           graph_.type(value).dtype == graph_.type(whole).dtype && std::count(inputs.begin(), inputs.end(), value) == 1;
+  }
+
+  void place(int value, const PartOfValue& part) {
+    const auto v = static_cast<std::size_t>(value);
+    const std::int64_t end = part.begin + graph_.type(value).shape[part.axis];
+    const Tensor own = std::exchange(tensors_[v], tensors_[static_cast<std::size_t>(part.whole)].slice(part.axis, part.begin, end));
+    const bool lies_so = is_whole(value) || tensors_[v].pixel_pitch() > 0;
+    if (lies_so && takes(graph_.producer_index(value)) && all_readers_take(value)) {
+      plan_.place[v] = part;
+    } else {
+      tensors_[v] = own;
+    }
+  }
+
+  /// As well aligned as a buffer, of which only the address is looked at.
+  static std::byte* nowhere() {
+    alignas(plan_alignment) static std::byte memory[plan_alignment];
+    return memory;
+  }
+  /// Whether a value lies as in memory of its own.
+  bool is_whole(int value) const {
+    const Tensor& tensor = tensors_[static_cast<std::size_t>(value)];
+    return tensor.is_contiguous(layout(value)) && reinterpret_cast<std::uintptr_t>(tensor.raw()) % plan_alignment == 0;
+  }
+
+  bool all_readers_take(int value) const {
+    const std::vector<int>& readers = readers_[static_cast<std::size_t>(value)];
+    return is_whole(value) || std::all_of(readers.begin(), readers.end(), [&](int reader) { return takes(reader); });
+  }
+
+  /// Whether an operation computes with its values as `tensors_` has them.
+  bool takes(int step) const {
+    const Node& node = graph_.nodes()[static_cast<std::size_t>(step)];
+    const auto lies_whole = [&](int value) { return is_whole(value); };
+    const bool reads_wholes = std::all_of(node.inputs.begin(), node.inputs.end(), lies_whole);
+    const bool writes_wholes = std::all_of(node.outputs.begin(), node.outputs.end(), lies_whole);
+    if (reads_wholes && writes_wholes) return true;
+    const ops::Operator& op = *node.op;
+    const ops::Kernel& kernel = op.kernel_on(device_);
+    if (op.view || op.permutation || !op.index_inputs.empty() || operations_[static_cast<std::size_t>(first(step))] > 1) return false;
+    if (writes_wholes && kernel.strided && !kernel.run_together) return true;
+    std::vector<Tensor> inputs, outputs;
+    bool has_halves = false;
+    const auto add = [&](std::vector<Tensor>& tensors, int value, bool with_samples) {
+      Tensor tensor = tensors_[static_cast<std::size_t>(value)];
+      if (const Microbatches* const parts = microbatches(step); parts != nullptr && with_samples && !in_parts(value)) {
+        tensor = microbatch_of(tensor, parts->count, 0);
+      }
+      has_halves = has_halves || is_half(tensor.dtype());
+      tensors.push_back(last_use(value) < 0 ? Tensor() : tensor);
+    };
+    const std::vector<bool> with_samples = op.inputs_with_samples(graph_.types(node.inputs), node.attributes);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) add(inputs, node.inputs[i], !with_samples.empty() && with_samples[i]);
+    for (const int output : node.outputs) add(outputs, output, true);
+    if (!kernel.takes_parts || (has_halves && !kernel.halves)) return false;
+    return kernel.takes_parts({op, node.attributes, inputs, outputs, {}});
+  }
+
   int& buffer(int value) { return plan_.buffer[static_cast<std::size_t>(value)]; }
   Layout layout(int value) const { return layouts_[static_cast<std::size_t>(value)]; }
   /// When a node's step begins: its results and scratch memory may share nothing with what any of the step's operations reads.
@@ -132,38 +232,31 @@ class BufferPlanner {
   /// not.
   bool is_view(const Node& node, int step) {
     if (node.op->view) return true;
-    if (!gives_a_view(graph_, node, layouts_) && !is_read_where_it_lies(node)) return false;
+    if (node.op->joins) return is_joined_in_place(node);
     const auto source = static_cast<std::size_t>(graph_.producer_index(node.inputs[0]));
-    return buffer(node.inputs[0]) >= 0 && plan_.prepared[source] == plan_.prepared[static_cast<std::size_t>(step)];
+    if (buffer(node.inputs[0]) < 0 || plan_.prepared[source] != plan_.prepared[static_cast<std::size_t>(step)]) return false;
+    return gives_a_view(graph_, node, layouts_) || is_read_where_it_lies(node);
+  }
+
+  bool is_joined_in_place(const Node& node) const {
+    return graph_.type(node.outputs[0]).bytes() > 0 && std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
+      return plan_.place[static_cast<std::size_t>(input)].whole == node.outputs[0] || graph_.type(input).bytes() == 0;
+    });
   }
 
   /// A part that lies as memory of its own would, or that nobody reads but kernels that take any strides. Not one for which alone much more
   /// would be kept.
-  bool is_read_where_it_lies(const Node& node) const {
+  bool is_read_where_it_lies(const Node& node) {
     if (!node.op->part) return false;
     const int whole = node.inputs[0], part = node.outputs[0], end_of_part = last_use_of_views(part);
     if (end_of_part == end_) return false;
-    const auto takes_it = [&, lies_together = lies_together(node)](int reader) {
-      if (lies_together) return true;
-      const ops::Operator& op = *graph_.nodes()[static_cast<std::size_t>(reader)].op;
-      if (op.view || op.permutation || !op.index_inputs.empty()) return false;
-      return op.kernel_on(device_).strided && !op.kernel_on(device_).run_together;
-    };
-    const std::vector<int>& readers = readers_[static_cast<std::size_t>(part)];
     if (graph_.type(whole).dtype != graph_.type(part).dtype || layout(whole) != layout(part)) return false;
     if (end_of_part > last_use(whole) && 2 * bytes_of_parts(whole) < graph_.type(whole).bytes()) return false;
-    return std::all_of(readers.begin(), readers.end(), takes_it);
-  }
-
-  /// In one piece, as well aligned as a buffer; not of a part, which may lie in pieces itself.
-  bool lies_together(const Node& node) const {
-    if (is_part_of_another(node.inputs[0])) return false;
-    alignas(plan_alignment) std::byte memory[plan_alignment];
-    const TensorType& type = graph_.type(node.inputs[0]);
-    const Tensor whole = Tensor::over(memory, type.shape, type.dtype, device_, nullptr, layout(node.inputs[0]));
-    const Tensor part = node.op->part(whole, node.attributes);
-    const auto offset = reinterpret_cast<std::uintptr_t>(part.raw()) - reinterpret_cast<std::uintptr_t>(memory);
-    return part.is_contiguous(layout(node.outputs[0])) && offset % plan_alignment == 0;
+    Tensor& tensor = tensors_[static_cast<std::size_t>(part)];
+    const Tensor own = std::exchange(tensor, node.op->part(tensors_[static_cast<std::size_t>(whole)], node.attributes));
+    const bool taken = all_readers_take(part);
+    if (!taken) tensor = own;
+    return taken;
   }
 
   /// Of what lies where the value does.
@@ -186,9 +279,10 @@ class BufferPlanner {
   }
 
   bool is_part_of_another(int value) const {
+    if (plan_.place[static_cast<std::size_t>(value)]) return true;
     const Node& node = graph_.producer(value);
     if (node.kind != NodeKind::operation || !plan_.view[static_cast<std::size_t>(graph_.producer_index(value))]) return false;
-    return node.op->part || is_part_of_another(node.inputs[0]);
+    return node.op->part || (!node.op->joins && is_part_of_another(node.inputs[0]));
   }
 
   int add_buffer(std::size_t bytes, int first, int last) {
@@ -206,7 +300,13 @@ class BufferPlanner {
     const bool is_view = plan_.view.back();
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       const int value = node.outputs[i];
-      if (last_use(value) < 0) continue;
+      if (last_use(value) < 0 || buffer(value) >= 0) continue;
+      if (const int whole = whole_of(value); whole != value) {
+        if (buffer(whole) < 0) add(whole, first(step), last_use(whole));
+        buffer(value) = buffer(whole);
+        extend(buffer(value), last_use(value));
+        continue;
+      }
       const int source = is_view ? node.inputs[0] : reusable_input(node, static_cast<int>(i), step);
       if (source >= 0) {
         buffer(value) = buffer(source);  // stays -1 for a view of a variable or constant
@@ -219,6 +319,12 @@ class BufferPlanner {
     const std::size_t kept = kept_[static_cast<std::size_t>(step)];
     if (const std::size_t scratch = scratch_of(node, step, kept > 0)) plan_.scratch.back() = add_buffer(scratch, first(step), step);
     if (kept > 0) plan_.prepacked.back() = add_buffer(kept, prepared_end_ + 1, end_);
+  }
+
+  /// What a value lies in; itself if it is no part.
+  int whole_of(int value) const {
+    while (plan_.place[static_cast<std::size_t>(value)]) value = plan_.place[static_cast<std::size_t>(value)].whole;
+    return value;
   }
 
   void extend(int index, int last) {
@@ -267,6 +373,7 @@ class BufferPlanner {
   std::vector<const Microbatches*> microbatches_;  // by node index: that compute it, or null
   int end_, prepared_end_ = -1;                    // prepared_end_: the last of the preparation
   std::vector<std::size_t> kept_;                  // by node index: bytes that are prepacked once
+  std::vector<Tensor> tensors_;                    // by value id: how it lies, in no memory
   BufferPlan plan_;
 };
 

@@ -46,6 +46,7 @@ Executable::Executable(const Graph& graph, State& state)
       continue;
     }
     const Tensor& first = values_[static_cast<std::size_t>(node.inputs[0])];
+    if (buffers.view[n] && node.op->joins) continue;
     if (buffers.view[n]) {
       const auto result = static_cast<std::size_t>(node.outputs[0]);
       const TensorType& type = graph_.type(node.outputs[0]);
@@ -68,12 +69,18 @@ Executable::Executable(const Graph& graph, State& state)
 void Executable::place_outputs(int n, const BufferPlan& buffers, const std::vector<Layout>& layouts) {
   for (const int id : graph_.nodes()[static_cast<std::size_t>(n)].outputs) {
     const auto value = static_cast<std::size_t>(id);
-    const int buffer = buffers.buffer[value];
-    if (buffer < 0) continue;
-    TensorType type = graph_.type(id);
-    if (buffers.parts[value] > 1) type = microbatch_of(type, buffers.parts[value]);
-    values_[value] = Tensor::over(place(buffer), type.shape, type.dtype, device(), nullptr, layouts[value]);
+    if (buffers.buffer[value] >= 0) values_[value] = place_of(id, buffers, layouts);
   }
+}
+
+Tensor Executable::place_of(int id, const BufferPlan& buffers, const std::vector<Layout>& layouts) const {
+  const auto value = static_cast<std::size_t>(id);
+  TensorType type = graph_.type(id);
+  if (const PartOfValue& part = buffers.place[value]) {
+    return place_of(part.whole, buffers, layouts).slice(part.axis, part.begin, part.begin + type.shape[part.axis]);
+  }
+  if (buffers.parts[value] > 1) type = microbatch_of(type, buffers.parts[value]);
+  return Tensor::over(place(buffers.buffer[value]), type.shape, type.dtype, device(), nullptr, layouts[value]);
 }
 
 void Executable::add_memory(Call& call, int n, const BufferPlan& buffers) {
@@ -97,7 +104,7 @@ void Executable::add_microbatches(const Microbatches& parts, const BufferPlan& b
   for (std::int64_t part = 0; part < parts.count; ++part) {
     for (int n = parts.first; n <= parts.last; ++n) {
       const Node& node = graph_.nodes()[static_cast<std::size_t>(n)];
-      if (node.kind != NodeKind::operation) continue;
+      if (node.kind != NodeKind::operation || buffers.view[static_cast<std::size_t>(n)]) continue;
       Call call = call_of(node, state);
       const std::vector<bool> with_samples = node.op->inputs_with_samples(graph_.types(node.inputs), node.attributes);
       const auto take_part = [&](Tensor& tensor, int id) {

@@ -20,6 +20,14 @@ std::map<std::string, TensorType> tensor_types(const Bindings& tensors);
 
 namespace graph {
 
+/// A part of another value's memory: elements from `begin` on along an axis. None: `whole` is -1.
+struct PartOfValue {
+  int whole = -1, axis = 0;
+  std::int64_t begin = 0;
+
+  explicit operator bool() const { return whole >= 0; }
+};
+
 /// Which values share one buffer, and for how long each buffer lives: the part of planning that knows the graph.
 struct BufferPlan {
   std::vector<int> buffer;  ///< by value id: its buffer, or -1 if it lies outside the arena (variables, constants) or nobody reads it
@@ -31,12 +39,13 @@ struct BufferPlan {
   std::vector<bool> prepared;              ///< by node index: see find_preparation
   std::vector<bool> view;                  ///< by node index: it has its input's buffer, or place, and nothing to compute
   std::vector<Microbatches> microbatches;  ///< see find_microbatches
+  std::vector<PartOfValue> place;          ///< by value id: what joins the value to others has it computed there
   std::vector<std::int64_t> parts;         ///< by value id: of the batch, in the place of one of which all are computed and read; else 1
 };
 
 /// Inputs and outputs of the graph live throughout, and so do, once computed, results of the preparation that other operations read, and
 /// what these prepack of inputs that stay the same. A view shares its source's buffer, and an output may take a dying input's place where
-/// the operator allows it.
+/// the operator allows it. What is joined to others is computed where it is joined, if all kernels that write and read it take it there.
 BufferPlan plan_buffers(const Graph& graph, Device device, const std::vector<Layout>& layouts);
 inline BufferPlan plan_buffers(const Graph& graph, Device device = {}) {
   return plan_buffers(graph, device, choose_layouts(graph, device));
@@ -87,6 +96,7 @@ class Executable {
 
   std::byte* place(int buffer) const { return static_cast<std::byte*>(arena_.raw()) + plan_.offsets[static_cast<std::size_t>(buffer)]; }
   void place_outputs(int node, const BufferPlan& buffers, const std::vector<Layout>& layouts);
+  Tensor place_of(int value, const BufferPlan& buffers, const std::vector<Layout>& layouts) const;
   Call call_of(const Node& node, const State& state) const;
   void add_memory(Call& call, int node, const BufferPlan& buffers);
   void prepack(const Call& call, const BufferPlan& buffers);

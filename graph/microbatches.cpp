@@ -132,9 +132,8 @@ TensorType microbatch_of(const TensorType& batch, std::int64_t count) {
 }
 
 Tensor microbatch_of(const Tensor& batch, std::int64_t count, std::int64_t part) {
-  const TensorType type = microbatch_of(TensorType{batch.dtype(), batch.shape()}, count);
-  std::byte* const begin = static_cast<std::byte*>(batch.raw()) + part * type.bytes();
-  return Tensor::over(begin, type.shape, type.dtype, batch.device(), nullptr, batch.layout());
+  const std::int64_t samples = batch.dim(0) / count;
+  return batch.slice(0, part * samples, (part + 1) * samples);
 }
 
 }  // namespace frit::graph

@@ -12,7 +12,27 @@ namespace {
 
 /// Where a step reads and writes.
 struct Accesses {
-  using Range = std::span<const std::byte>;
+  /// From the first byte to the last: all of them, or of each `pitch` bytes the first `width`.
+  struct Range {
+    const std::byte* begin = nullptr;
+    std::int64_t size = 0, pitch = 0, width = 0;
+
+    explicit Range(std::span<const std::byte> memory) : begin(memory.data()), size(std::ssize(memory)) {}
+    explicit Range(const Tensor& tensor) : begin(static_cast<const std::byte*>(tensor.raw())) {
+      const auto element = static_cast<std::int64_t>(size_of(tensor.dtype()));
+      for (int axis = 0; axis < tensor.rank(); ++axis) size += (tensor.dim(axis) - 1) * tensor.strides()[axis] * element;
+      size += element;
+      if (const std::int64_t pixel = tensor.pixel_pitch(); pixel > 0) pitch = pixel * element, width = tensor.dim(1) * element;
+    }
+
+    /// Parts of one image's channels may lie between each other.
+    bool meets(const Range& other) const {
+      if (size == 0 || other.size == 0 || begin >= other.begin + other.size || other.begin >= begin + size) return false;
+      if (pitch == 0 || pitch != other.pitch) return true;
+      const std::int64_t place = ((other.begin - begin) % pitch + pitch) % pitch;
+      return place < width || place + other.width > pitch;
+    }
+  };
   std::vector<Range> read, written;
   bool collective;
 
@@ -23,10 +43,10 @@ struct Accesses {
         const bool changed = std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end();
         add(changed ? written : read, call.inputs[i]);
       }
-      (step.prepacks >= 0 ? written : read).push_back(call.prepacked);
+      (step.prepacks >= 0 ? written : read).push_back(Range(call.prepacked));
       if (step.prepacks >= 0) continue;
       for (const Tensor& output : call.outputs) add(written, output);
-      written.push_back(call.scratch);
+      written.push_back(Range(call.scratch));
     }
   }
 
@@ -36,19 +56,12 @@ struct Accesses {
   }
 
  private:
-  /// From the first byte of a tensor, which may be a part of another, to the last.
   static void add(std::vector<Range>& ranges, const Tensor& tensor) {
-    if (!tensor.defined() || tensor.elements() == 0) return;
-    std::int64_t last = 0;
-    for (int axis = 0; axis < tensor.rank(); ++axis) last += (tensor.dim(axis) - 1) * tensor.strides()[axis];
-    ranges.push_back({static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(last + 1) * size_of(tensor.dtype())});
+    if (tensor.defined() && tensor.elements() > 0) ranges.push_back(Range(tensor));
   }
   static bool meet(const std::vector<Range>& left, const std::vector<Range>& right) {
-    const auto overlap = [](Range a, Range b) {
-      return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
-    };
     return std::any_of(left.begin(), left.end(),
-                       [&](Range a) { return std::any_of(right.begin(), right.end(), [&](Range b) { return overlap(a, b); }); });
+                       [&](const Range& a) { return std::any_of(right.begin(), right.end(), [&](const Range& b) { return a.meets(b); }); });
   }
 };
 

@@ -142,6 +142,11 @@ std::string describe(const KernelContext& context) {
                                : "one kernel around " + centre;
 }
 
+bool takes_parts(const KernelContext& context) {
+  const ChainCall call(context);
+  return call.kernel && call.kernel->takes_parts && call.kernel->takes_parts(call.centre, call.stages);
+}
+
 /// A call without memory: whether there is a kernel depends on types and layouts alone.
 struct UnplacedChain {
   UnplacedCall call;
@@ -216,6 +221,7 @@ double multiplications(const InferContext& context, const TensorType&) {
 
 Kernel chain_kernel(Device (*device)(), Kernel Operator::*centre) {
   return {.run = run_chain,
+          .takes_parts = takes_parts,
           .halves = true,
           .scratch = [device](const InferContext& call) { return scratch(call, device()); },
           .prepacking = [=](const InferContext& call) { return prepacking(call, centre, device); },

@@ -1,10 +1,12 @@
 // How a convolution runs on a CUDA device: by which kernel, with what converted first and what program after.
 
 #include <optional>
+#include <string_view>
 
 #include "frit/core/cuda/device.h"
 #include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/convolution_stages.h"
 #include "frit/ops/convolution/own_kernels.h"
 #include "frit/ops/convolution/planned_convolution.h"
 #include "frit/ops/convolution/tiles/patch_convolution.h"
@@ -111,6 +113,14 @@ std::string describe(const ConvolutionCall& call) {
   return own ? own->schedule : describe_plan(call);
 }
 
+/// Whether the kernel that is the fastest for such images takes parts of others.
+bool takes_parts(const ConvolutionCall& parts, const ConvolutionCall& of_wholes) {
+  if (is_empty(parts) || converts_image(of_wholes)) return false;
+  const std::optional<OwnKernel> kernel = own_kernel(parts), usual = own_kernel(of_wholes);
+  if (!kernel && !usual) return plan_takes_parts(parts, of_wholes);
+  return kernel && kernel->takes_parts && usual && std::string_view(kernel->schedule) == usual->schedule;
+}
+
 /// The current one, if there is any.
 Device device_of_calls() { return cuda::device_count() > 0 ? cuda::current_device() : Device{DeviceKind::cuda}; }
 
@@ -187,6 +197,12 @@ StagedKernel with_programs(ReadConvolution read) {
     return leads(read, call, after, operands);
   };
   staged.mixes_layouts = true;
+  staged.takes_parts = [=](const KernelContext& call, const Stages& stages) {
+    const std::vector<Tensor> inputs = wholes(call.inputs), outputs = wholes(call.outputs);
+    const KernelContext of_wholes{call.op, call.attributes, inputs, outputs, {}};
+    const ConvolutionCall own = call_of(call, stages);
+    return ConvolutionStages::finishes(own) && takes_parts(own, call_of(of_wholes, stages));
+  };
   return staged;
 }
 
@@ -195,6 +211,11 @@ StagedKernel with_programs(ReadConvolution read) {
 Kernel convolution_kernel(ReadConvolution read) {
   return {.run = [read](const KernelContext& call) { run(read(call.inputs, call.outputs, call.attributes), call.scratch, call.stream); },
           .prepare = [read](const KernelContext& call) { prepare(read(call.inputs, call.outputs, call.attributes)); },
+          .takes_parts =
+              [read](const KernelContext& call) {
+                const std::vector<Tensor> inputs = wholes(call.inputs), outputs = wholes(call.outputs);
+                return takes_parts(read(call.inputs, call.outputs, call.attributes), read(inputs, outputs, call.attributes));
+              },
           .halves = true,
           .scratch =
               [read](const InferContext& call) {

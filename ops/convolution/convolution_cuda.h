@@ -32,6 +32,7 @@ struct ImageCall {
   const Tensor &image, &weight, &result;
   const ImageAxes &input, &output;         ///< the sizes of the image and of the result
   std::int64_t in_channels, out_channels;  ///< of a group, likewise
+  std::int64_t pitch;                      ///< elements from a pixel of the image to the next; 0 where its channels are no neighbours
   int element_bytes;
 
   explicit ImageCall(const ConvolutionCall& call)
@@ -44,6 +45,7 @@ struct ImageCall {
         output(forward ? g.output : g.input),
         in_channels(forward ? g.in_channels : g.out_channels),
         out_channels(forward ? g.out_channels : g.in_channels),
+        pitch(image.pixel_pitch()),
         element_bytes(static_cast<int>(size_of(weight.dtype()))) {}
 
   std::int64_t pixel_bytes() const { return in_channels * element_bytes; }

@@ -15,7 +15,7 @@ bool compiles_warpgroup_products(Device device) {
 
 bool lies_for_tensor_cores(const ImageCall& call) {
   const bool weight = call.weight.is_contiguous() || call.weight.is_contiguous(Layout::channels_last);
-  return weight && lies_in_channels(call.image) && lies_in_channels(call.result);
+  return weight && has_channel_vectors(call.image) && has_channel_vectors(call.result);
 }
 
 bool ConvolutionStages::finishes(const ConvolutionCall& call) {

@@ -8,7 +8,7 @@ namespace frit::ops {
 /// Whether kernels with warpgroups' products can be compiled for the device while the program runs: a Hopper GPU, with NVRTC.
 bool compiles_warpgroup_products(Device device);
 
-/// Whether the images lie in channels, and the weight in either layout.
+/// Whether the images have vectors of channels, and the weight lies in either layout.
 bool lies_for_tensor_cores(const ImageCall& call);
 
 /// What follows a convolution in the kernel that computes it, as a program: the sum with what the result holds if it `adds`, with the bias,

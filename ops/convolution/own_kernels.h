@@ -17,6 +17,7 @@ struct OwnKernel {
   std::function<void(std::span<std::byte> scratch, CUstream_st* stream)> run;
   bool finishes = false;               ///< computes the epilogue, too
   std::function<void()> prepare = {};  ///< see Kernel::prepare; with one, a kernel is compiled for the call and takes any program
+  bool takes_parts = false;            ///< images may be some of the channels of wider ones
 };
 
 /// Convolutions of size 1 and their data gradients, over channels-last images, from at most 64 channels to at most 8 or the other way

@@ -9,14 +9,20 @@
 #include "frit/ops/convolution/mirrored_convolution.h"
 #include "frit/ops/convolution/planned_convolution.h"
 #include "frit/ops/cuda/elementwise.cuh"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 namespace {
 
+/// A part of a wider image's channels lies channels-last, too.
+bool lies_in(const Tensor& tensor, Layout layout) {
+  return tensor.is_contiguous(layout) || (layout == Layout::channels_last && has_channel_vectors(tensor));
+}
+
 /// That of both images, or where they differ that of the larger one.
 Layout layout_of_plan(const Tensor& input, const Tensor& output) {
   for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
-    if (input.is_contiguous(layout) && output.is_contiguous(layout)) return layout;
+    if (lies_in(input, layout) && lies_in(output, layout)) return layout;
   }
   const Tensor& larger = input.elements() > output.elements() ? input : output;
   return larger.is_contiguous() ? Layout::contiguous : Layout::channels_last;
@@ -35,10 +41,13 @@ ConvolutionGeometry with_depth_as_batch(ConvolutionGeometry g, Layout layout) {
 cudnn::ConvolutionKey key_of(const ConvolutionCall& call, Layout layout) {
   const Numerics settings = numerics();
   const Tensor& result = call.operands.result(call.kind);
+  const auto pitch = [](const Tensor& image) { return image.is_contiguous(image.layout()) ? 0 : image.pixel_pitch(); };
   return {.kind = call.kind,
           .geometry = with_depth_as_batch(call.geometry, layout),
           .dtype = result.dtype(),
           .layout = layout,
+          .input_pitch = pitch(call.operands.input),
+          .output_pitch = pitch(call.operands.output),
           .bias = call.operands.bias.defined(),
           .epilogue = call.epilogue,
           .tf32 = settings.tf32 && result.dtype() == DType::f32,
@@ -115,7 +124,7 @@ class Pieces {
 /// The tensor, if it lies as a plan wants it, or uninitialised memory that does; undefined if there is not so much. A graph aligns all its
 /// tensors; one that a call at once brings as it lies may get memory of its own.
 Tensor laid_out(const Tensor& tensor, Layout layout, Pieces& pieces) {
-  const bool fits = tensor.is_contiguous(layout);
+  const bool fits = lies_in(tensor, layout);
   if (fits && cuda::aligned_for_vectors(tensor.raw())) return tensor;
   if (fits) return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device(), layout);
   void* const memory = pieces.take(static_cast<std::size_t>(tensor.bytes()));
@@ -158,7 +167,7 @@ std::size_t plan_scratch(const ConvolutionCall& call, Layout layout) {
   std::size_t bytes = scratch_alignment + aligned_bytes(workspace_bytes(*plan));
   const cudnn::ConvolutionOperands& o = call.operands;
   for (const Tensor& tensor : {o.input, o.weight, o.output, call.residual()}) {
-    if (tensor.defined() && !tensor.is_contiguous(layout)) bytes += aligned_bytes(static_cast<std::size_t>(tensor.bytes()));
+    if (tensor.defined() && !lies_in(tensor, layout)) bytes += aligned_bytes(static_cast<std::size_t>(tensor.bytes()));
   }
   return bytes;
 }
@@ -195,6 +204,13 @@ std::size_t plan_scratch(const ConvolutionCall& call) {
     return scratch_alignment + aligned_bytes(static_cast<std::size_t>(o.weight.bytes())) + plan_scratch(*mirror, layout);
   }
   return plan_scratch(call, layout);
+}
+
+bool plan_takes_parts(const ConvolutionCall& parts, const ConvolutionCall& of_wholes) {
+  const Layout layout = layout_of_plan(parts.operands.input, parts.operands.output);
+  if (layout != Layout::channels_last || mirror_to_run(of_wholes, layout)) return false;
+  const cudnn::ConvolutionPlan *const plan = plan_for(parts, layout), *const usual = plan_for(of_wholes, layout);
+  return plan && usual && cudnn::facts(*plan).engine == cudnn::facts(*usual).engine && workspace_bytes(*plan) <= workspace_bytes(*usual);
 }
 
 std::string describe_plan(const ConvolutionCall& call) {

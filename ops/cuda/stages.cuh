@@ -29,6 +29,18 @@ struct Place {
 
 struct Nothing {};
 
+/// Where a vector lies in an image of so many channels whose pixels are `pitch` elements apart: more than these where it is a part of a
+/// wider image.
+template <int channels, int pitch>
+__device__ std::int64_t place_in_part(const Place& place) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(place.offset - place.channel) / channels * pitch) + place.channel;
+}
+template <int channels, int pitch>
+  requires(channels == pitch)
+__device__ std::int64_t place_in_part(const Place& place) {
+  return place.offset;
+}
+
 /// A tensor, of the image's shape and layout.
 template <class T>
 struct Stored {
@@ -55,8 +67,8 @@ struct Stored {
   }
 };
 
-/// A tensor that is written, of the image's shape and layout.
-template <class T>
+/// A tensor that is written, of the image's shape and layout, or a part of one: see place_in_part.
+template <class T, int image_channels = 1, int pitch = 1>
 struct StoredSink {
   using Computed = ops::Computed<T>;
   template <int width>
@@ -77,7 +89,7 @@ struct StoredSink {
   }
   template <int width, class C>
   __device__ void store(const Place& place, const cuda::Vector<C, width>& elements, const Words<width>&, const Channels<width>&) const {
-    cuda::store_elements(data + place.offset, converted<T, width>(elements), aligned);
+    cuda::store_elements(data + place_in_part<image_channels, pitch>(place), converted<T, width>(elements), aligned);
   }
 };
 

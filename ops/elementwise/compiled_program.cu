@@ -298,6 +298,8 @@ ProgramCall::ProgramCall(const ElementwiseProgram& called, std::span<const Tenso
 
 std::string program_source(const ProgramCall& call) { return Source(call).text(); }
 
+bool compiles_program(const ProgramCall& call) { return Source(call).is_possible(); }
+
 bool run_compiled_program(const ProgramCall& call, cudaStream_t stream) {
   const Source source(call);
   if (!source.is_possible()) return false;
@@ -314,20 +316,39 @@ bool compile_program(const ProgramCall& call) {
   return source.is_possible() && nvrtc::compile("program", source.text(), device).function != nullptr;
 }
 
-bool run_compiled(const KernelContext& call) {
-  const Tensor& output = call.outputs[0];
-  const auto lies_otherwise = [&](const Tensor& input) {
-    return input.elements() != 1 && (!(input.shape() == output.shape()) || input.is_contiguous() != output.is_contiguous());
-  };
-  const auto is_known = [](const Tensor& tensor) { return is_floating(tensor.dtype()) || tensor.dtype() == DType::u8; };
-  if (output.elements() < smallest_compiled || std::none_of(call.inputs.begin(), call.inputs.end(), lies_otherwise)) return false;
-  if (!is_known(output) || !std::all_of(call.inputs.begin(), call.inputs.end(), is_known)) return false;
+namespace {
+
+/// One elementwise operator as a program.
+ElementwiseProgram program_of(const KernelContext& call) {
   ElementwiseProgram program;
   program.inputs = static_cast<int>(call.inputs.size());
   program.outputs = {program.inputs};
   program.instructions.push_back({&call.op, call.attributes, {}});
   for (int k = 0; k < program.inputs; ++k) program.instructions[0].operands.push_back(k);
-  return run_compiled_program({program, call.inputs, call.outputs.first(1)}, call.stream);
+  return program;
+}
+
+/// See run_compiled.
+bool is_to_be_compiled(const KernelContext& call) {
+  const Tensor& output = call.outputs[0];
+  const auto lies_otherwise = [&](const Tensor& input) {
+    return input.elements() != 1 && (!(input.shape() == output.shape()) || input.is_contiguous() != output.is_contiguous());
+  };
+  const auto is_known = [](const Tensor& tensor) { return is_floating(tensor.dtype()) || tensor.dtype() == DType::u8; };
+  const bool is_whole = output.is_contiguous(output.layout());
+  if (output.elements() < smallest_compiled || (is_whole && std::ranges::none_of(call.inputs, lies_otherwise))) return false;
+  return is_known(output) && std::ranges::all_of(call.inputs, is_known);
+}
+
+}  // namespace
+
+bool run_compiled(const KernelContext& call) {
+  return is_to_be_compiled(call) && run_compiled_program({program_of(call), call.inputs, call.outputs.first(1)}, call.stream);
+}
+
+bool takes_parts_compiled(const KernelContext& call) {
+  return nvrtc::is_available(call.outputs[0].device().index) && is_to_be_compiled(call) &&
+         compiles_program({program_of(call), call.inputs, call.outputs.first(1)});
 }
 
 }  // namespace frit::ops

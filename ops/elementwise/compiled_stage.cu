@@ -3,6 +3,7 @@
 #include "frit/core/cuda/vector.cuh"
 #include "frit/ops/elementwise/compiled_stage.cuh"
 #include "frit/ops/elementwise/elementwise.h"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 namespace {
@@ -18,6 +19,11 @@ Along along(const Tensor& operand, const Shape& image) {
   return has(0) && has(1) ? Along::both : has(1) ? Along::channel : has(0) ? Along::sample : Along::number;
 }
 
+/// Of an image's channels.
+bool is_part(const Tensor& image) { return image.defined() && image.rank() > 2 && image.pixel_pitch() > image.shape()[1]; }
+/// "32, 64": for place_in_part.
+std::string channels_and_pitch(const Tensor& image) { return concat(image.shape()[1], ", ", image.pixel_pitch()); }
+
 std::uint64_t word_of(const Tensor& tensor) { return reinterpret_cast<std::uintptr_t>(tensor.raw()); }
 
 /// The struct of a program; inputs of it that are operands are numbered from `first` on.
@@ -29,8 +35,8 @@ class StageText {
     wide_ = std::any_of(operands.begin(), operands.end(), is_wide) || options.result == DType::f64;
   }
 
-  /// `before`: tensors that stand before the operands.
-  CompiledStage stage(std::span<const Tensor> before) {
+  /// A Sink with an output, which stands before the operands and may be undefined.
+  CompiledStage stage(const Tensor* output) {
     write_head(program_.inputs);
     int kept_vectors = 0;
     bool reads_beside = false;
@@ -40,8 +46,9 @@ class StageText {
     }
     if (reads_beside) line("  static constexpr bool reads_beside = true;");
     write_operands();
-    options_.result ? write_store() : write_values();
+    output != nullptr ? write_store(*output) : write_values();
     line("};");
+    const auto before = output != nullptr ? std::span(output, 1) : std::span<const Tensor>();
     return {std::move(text_), argument(before), kept_vectors};
   }
 
@@ -54,7 +61,7 @@ class StageText {
          "Computed (&totals)[sums][width]) const {");
     write_computation();
     for (std::size_t k = 0; k < outputs.size(); ++k) {
-      if (outputs[k].defined()) write_stored(program_.outputs[k], outputs[k].dtype(), program_.inputs + static_cast<int>(k));
+      if (outputs[k].defined()) write_stored(program_.outputs[k], outputs[k].dtype(), program_.inputs + static_cast<int>(k), outputs[k]);
     }
     for (int s = 0; s < summed.rank(); ++s) {
       const int value = program_.outputs[static_cast<std::size_t>(summed[s])];
@@ -123,15 +130,15 @@ class StageText {
     for (int k = first_; k < program_.inputs; ++k) {
       if (is_kept(k) != kept || is_beside(k)) continue;
       const char* const function_name = is_vector(k) ? "words_at<" : "element_at<";
-      line("    part.o", k, " = ", function_name, stored(k), is_vector(k) ? ", width" : "", ">(data[", k, "], ", place_text(lies(k)), ");");
+      line("    part.o", k, " = ", function_name, stored(k), is_vector(k) ? ", width" : "", ">(data[", k, "], ", place_text(k), ");");
     }
     line("    return part;");
     line("  }");
   }
 
-  const char* place_text(Along axes) const {
-    switch (axes) {
-      case Along::image: return "place.offset";
+  std::string place_text(int input) const {
+    switch (lies(input)) {
+      case Along::image: return place_in(operand(input));
       case Along::pixel:
         return element_count(image_) > UINT32_MAX ? "place.offset / channel_count"
                                                   : "static_cast<std::uint32_t>(place.offset) / static_cast<std::uint32_t>(channel_count)";
@@ -140,7 +147,10 @@ class StageText {
       case Along::both: return "place.sample * channel_count + place.channel";
       case Along::number: return "0";
     }
-    return nullptr;
+    return {};
+  }
+  static std::string place_in(const Tensor& image) {
+    return is_part(image) ? concat("stages::place_in_part<", channels_and_pitch(image), ">(place)") : "place.offset";
   }
 
   std::string source(int input) const { return is_beside(input) ? "beside" : concat(is_kept(input) ? "channels.o" : "words.o", input); }
@@ -164,21 +174,21 @@ class StageText {
     line("  }");
   }
 
-  void write_store() {
+  void write_store(const Tensor& output) {
     line("  template <int width, class C>");
     line("  __device__ void store(const stages::Place& place, const cuda::Vector<C, width>& elements, const Words<width>& words, ",
          "const Channels<width>& channels) const {");
     line("    const auto v0 = converted<Computed, width>(elements);");
     write_computation();
-    write_stored(program_.outputs.at(0), *options_.result, 0);
+    write_stored(program_.outputs.at(0), *options_.result, 0, output);
     line("  }");
   }
 
-  /// A value, to the tensor that has this place among all.
-  void write_stored(int value, DType dtype, int place) {
+  /// A value, to the tensor, which has this place among all, and is undefined while a kernel is only prepared for some.
+  void write_stored(int value, DType dtype, int place, const Tensor& tensor) {
     const char* const result = name_in_programs(dtype);
-    line("    cuda::store_elements(static_cast<", result, "*>(const_cast<void*>(data[", place, "])) + place.offset, converted<", result,
-         ", width>(v", value, "), true);");
+    line("    cuda::store_elements(static_cast<", result, "*>(const_cast<void*>(data[", place, "])) + ", place_in(tensor), ", converted<",
+         result, ", width>(v", value, "), true);");
   }
 
   const ElementwiseProgram& program_;
@@ -190,9 +200,10 @@ class StageText {
   std::string text_;
 };
 
-CompiledStage stored(const Tensor& tensor, const char* type, const std::string& name, DType dtype) {
+/// `sizes`: further arguments of the type.
+CompiledStage stored(const Tensor& tensor, const char* type, const std::string& name, DType dtype, const std::string& sizes = "") {
   const bool aligned = !tensor.defined() || cuda::aligned_for_vectors(tensor.raw());
-  return {concat("using ", name, " = stages::", type, '<', name_in_programs(dtype), ">;\n"),
+  return {concat("using ", name, " = stages::", type, '<', name_in_programs(dtype), sizes, ">;\n"),
           {tensor.defined() ? word_of(tensor) : 0, aligned}};
 }
 
@@ -200,12 +211,12 @@ CompiledStage stored(const Tensor& tensor, const char* type, const std::string& 
 
 CompiledStage compiled_source(const ElementwiseProgram& program, std::span<const Tensor> operands, const Shape& image,
                               const StageOptions& options) {
-  return StageText(program, operands, image, options, 0).stage({});
+  return StageText(program, operands, image, options, 0).stage(nullptr);
 }
 
 CompiledStage compiled_sink(const ElementwiseProgram& program, std::span<const Tensor> operands, const Tensor& output, const Shape& image,
                             const StageOptions& options) {
-  return StageText(program, operands, image, options, 1).stage({&output, 1});
+  return StageText(program, operands, image, options, 1).stage(&output);
 }
 
 CompiledStage compiled_sums(const ElementwiseProgram& program, std::span<const Tensor> operands, std::span<const Tensor> outputs,
@@ -214,12 +225,14 @@ CompiledStage compiled_sums(const ElementwiseProgram& program, std::span<const T
 }
 
 CompiledStage stored_source(const Tensor& input, const std::string& name) { return stored(input, "Stored", name, input.dtype()); }
-CompiledStage stored_sink(const Tensor& output, DType dtype, const std::string& name) { return stored(output, "StoredSink", name, dtype); }
+CompiledStage stored_sink(const Tensor& output, DType dtype, const std::string& name) {
+  return stored(output, "StoredSink", name, dtype, is_part(output) ? concat(", ", channels_and_pitch(output)) : "");
+}
 
 bool is_stage_possible(std::span<const Tensor> operands, const Shape& image) {
   return std::all_of(operands.begin(), operands.end(), [&](const Tensor& operand) {
-    const Layout layout = operand.shape() == image ? Layout::channels_last : Layout::contiguous;
-    return (lies_along(operand.shape(), image) || lies_along_pixels(operand.shape(), image)) && operand.is_contiguous(layout) &&
+    if (operand.shape() == image) return has_channel_vectors(operand);
+    return (lies_along(operand.shape(), image) || lies_along_pixels(operand.shape(), image)) && operand.is_contiguous() &&
            cuda::aligned_for_vectors(operand.raw());
   });
 }

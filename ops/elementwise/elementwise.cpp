@@ -126,6 +126,7 @@ FRIT_OPERATORS(elementwise) {
        .samples_in = samples_of_broadcast,
        .cpu = {.run = run_elementwise,
                .strided = true,
+               .takes_parts = [](const KernelContext&) { return true; },
                .halves = true,
                .scratch = [](const InferContext& call) { return block_program(call).scratch(); },
                .any_layout_inputs = {0},

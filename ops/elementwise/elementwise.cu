@@ -293,6 +293,12 @@ std::string describe_cuda_program(const KernelContext& context) {
   return nvrtc::is_available(call.like.device().index) ? "interpreted, as its tensors lie" : "interpreted, without NVRTC";
 }
 
+/// A kernel of its own, which goes through rows of channels.
+bool takes_parts(const KernelContext& context) {
+  const ProgramCall call = call_of(context);
+  return is_large(call) && nvrtc::is_available(call.like.device().index) && compiles_program(call);
+}
+
 void run_cuda_program(const KernelContext& context) {
   const ProgramCall call = call_of(context);
   if (!call.like.defined() || (is_large(call) && run_compiled_program(call, context.stream))) return;
@@ -306,6 +312,7 @@ FRIT_CUDA_KERNELS(elementwise) {
   Kernel kernel = map_kernel(run_cuda_program, most_program_inputs, /*halves=*/true);
   kernel.prepare = prepare_cuda_program;
   kernel.describe = describe_cuda_program;
+  kernel.takes_parts = takes_parts;
   for (int output = 1; output < most_program_outputs; ++output) kernel.any_layout_outputs.push_back(output);
   registry.add_cuda("elementwise", std::move(kernel));
 }

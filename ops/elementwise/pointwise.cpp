@@ -17,6 +17,7 @@ Kernel element_kernel(ElementRule rule, int inputs) {
   };
   Kernel kernel = map_kernel(run, inputs);
   kernel.elements = std::move(rule);
+  kernel.takes_parts = [](const KernelContext&) { return true; };
   return kernel;
 }
 

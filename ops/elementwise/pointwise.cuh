@@ -71,6 +71,7 @@ void add_cuda_function(Registry& registry, const Entry& entry) {
   constexpr int inputs = Mapping<typename Entry::template Signature<float>>::inputs;
   Kernel kernel = map_kernel(run_cuda_elementwise<Entry>, inputs, /*halves=*/true);
   kernel.functor = functor_data<Entry>;
+  kernel.takes_parts = takes_parts_compiled;
   registry.add_cuda(std::string(entry.name) + entry.suffix, std::move(kernel));
 }
 

@@ -16,6 +16,7 @@ struct Matrices {
   cuda::TileGrid grid = {};
   std::vector<Operand> operands;
   std::vector<Access> access;  ///< by operand
+  bool are_parts = false;      ///< of wider ones, an output and maybe inputs
 
   /// Of views in the order of the outputs' memory; nothing where these are not matrices of at least 8 x 8. The first `inputs` are read.
   static std::optional<Matrices> of(std::span<const Tensor> tensors, std::size_t inputs) {
@@ -36,7 +37,9 @@ struct Matrices {
                               : of_columns == 0 ? Access::row
                               : of_rows == 1    ? Access::turned
                                                 : Access::indexed);
-      if (k >= inputs && result.access[k] != Access::vector) return std::nullopt;
+      if (k < inputs) continue;
+      if (result.access[k] != Access::vector) return std::nullopt;
+      result.are_parts = result.are_parts || of_rows != result.grid.columns;
     }
     return result;
   }
@@ -91,13 +94,15 @@ struct Tiling {
   }
 };
 
-/// Where there are inputs that are the same in all rows, as numbers of channels are: strips of rows, for which a thread reads these once.
+/// Where there are inputs that are the same in all rows, as numbers of channels are, or outputs that are parts of wider ones: strips of
+/// rows, for which a thread reads what is the same once.
 struct Stripping {
   Matrices matrices;
   int width;  ///< of a vector
 
   static std::optional<Stripping> of(const std::optional<Matrices>& matrices, std::span<const Tensor> tensors, int widest) {
-    if (!matrices || !matrices->any(Access::column) || matrices->any(Access::turned) || matrices->any(Access::indexed)) return std::nullopt;
+    if (!matrices || matrices->any(Access::turned) || matrices->any(Access::indexed)) return std::nullopt;
+    if (!matrices->any(Access::column) && !matrices->are_parts) return std::nullopt;
     if (matrices->grid.rows > INT_MAX / 2) return std::nullopt;
     return Stripping{*matrices, matrices->widest_vectors(tensors, widest)};
   }

@@ -72,7 +72,8 @@ struct Takes {
 
   std::optional<CentreKernel> centre(const KernelContext& call, const Stages& stages) const {
     const Tensor& output = call.outputs[0];
-    if (!output.defined() || (call.op.staged_output && !lies_in_channels(output)) || !computes_alike(stages)) return std::nullopt;
+    const bool lies_so = output.defined() && (!call.op.staged_output || (output.rank() >= 4 && has_channel_vectors(output)));
+    if (!lies_so || !computes_alike(stages)) return std::nullopt;
     if (stages.before.instructions.empty() && !lies_in_channels(call.inputs[stages.input])) return std::nullopt;
     if (!is_stage_possible(stages.before_inputs, stages.input_type.shape)) return std::nullopt;
     return is_stage_possible(stages.after_inputs, output.shape()) ? rule(call, stages) : std::nullopt;
@@ -81,6 +82,12 @@ struct Takes {
     return nvrtc::is_available(call.outputs[0].device().index) && centre(call, stages).has_value();
   }
 };
+
+/// But for output 0, which a Sink writes.
+bool reads_and_writes_wholes(const KernelContext& call) {
+  const auto is_whole = [](const Tensor& tensor) { return !tensor.defined() || tensor.is_contiguous(tensor.layout()); };
+  return std::ranges::all_of(call.inputs, is_whole) && std::ranges::all_of(call.outputs.subspan(1), is_whole);
+}
 
 /// As values_compiled says.
 struct LargeValues {
@@ -101,6 +108,12 @@ struct LargeValues {
 
 bool lies_in_channels(const Tensor& tensor) {
   return tensor.rank() >= 4 && tensor.is_contiguous(Layout::channels_last) && cuda::aligned_for_vectors(tensor.raw());
+}
+
+bool has_channel_vectors(const Tensor& tensor) {
+  const std::int64_t pitch = tensor.pixel_pitch() * static_cast<std::int64_t>(size_of(tensor.dtype()));
+  const bool lies_so = tensor.is_contiguous(Layout::channels_last) || (pitch > 0 && pitch % 16 == 0);
+  return lies_so && cuda::aligned_for_vectors(tensor.raw());
 }
 
 std::string staged_source(const KernelContext& call, const Stages& stages) {
@@ -125,6 +138,9 @@ void prepare_centre(const CentreKernel& centre, const Stages& stages, const Tens
 StagedKernel staged_by(CentreRule rule) {
   StagedKernel staged;
   staged.takes = Takes{rule};
+  staged.takes_parts = [takes = Takes{rule}](const KernelContext& call, const Stages& stages) {
+    return reads_and_writes_wholes(call) && takes(call, stages);
+  };
   staged.prepare = [rule](const KernelContext& call, const Stages& stages) {
     prepare_centre(rule(call, stages).value(), stages, call.inputs[stages.input], call.outputs[0]);
   };

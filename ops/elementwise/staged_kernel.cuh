@@ -73,5 +73,7 @@ inline const char* name_of_computed(DType dtype) { return dtype == DType::f64 ? 
 
 /// Whether a tensor lies as kernels read vectors of channels: channels-last, aligned.
 bool lies_in_channels(const Tensor& tensor);
+/// Or that it is such a part of a wider image, also aligned.
+bool has_channel_vectors(const Tensor& tensor);
 
 }  // namespace frit::ops

@@ -113,6 +113,7 @@ struct StagedKernel {
   /// current device, and not with what reads its result. Missing: any is.
   std::function<bool(const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands)> leads = {};
   bool mixes_layouts = false;  ///< the call's images may lie in different layouts; see Kernel::one_layout
+  std::function<bool(const KernelContext&, const Stages&)> takes_parts = {};  ///< as that of Kernel
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
@@ -133,6 +134,10 @@ struct Kernel {
   /// Does what the first run of such a call would wait for, such as compiling. For several calls at once. Missing: nothing.
   KernelFunction prepare = {};
   bool strided = false;  ///< takes inputs of any strides, that begin anywhere
+  /// Whether a call takes its tensors as they lie, of which some are parts of wider ones, above all images of some channels (see
+  /// Tensor::pixel_pitch), as fast as if they had memory of their own, which they get else. Looks at nothing that lies in memory. Not asked
+  /// for inputs alone if the kernel is `strided`. Missing: it does not.
+  std::function<bool(const KernelContext&)> takes_parts = {};
   bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
   std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none
   /// Asked as the scratch rule is. Missing: calls make nothing of the kind.

@@ -245,6 +245,8 @@ struct Operator {
   bool view = false;     ///< output 0 is input 0's elements in the same order: no kernel need run
   /// Output 0, of input 0's dtype, is a part of input 0: the tensor that this gives, which lies in the input's memory.
   std::function<Tensor(const Tensor& input, const Attributes&)> part = {};
+  /// Output 0 is the inputs one after another along the axis that this gives, so that each may be computed in its part of it.
+  std::function<int(const Attributes&, int rank)> joins = {};
   /// Output 0 is input 0 with its axes in another order: axis i is the input's axis permutation[i]. In some layouts the memory is the same.
   std::function<Dims(const Attributes&)> permutation = {};
   /// The attributes with which inputs (N, C, 1, L) in place of those of three axes, (N, C, L), give the same elements. Missing: none do.

@@ -26,4 +26,14 @@ class UnplacedCall {
   std::vector<Tensor> inputs_, outputs_;
 };
 
+/// Tensors, of which some are parts of wider images, as they would lie in memory of their own, of which there is none yet.
+inline std::vector<Tensor> wholes(std::span<const Tensor> tensors) {
+  std::vector<Tensor> result(tensors.begin(), tensors.end());
+  for (Tensor& tensor : result) {
+    if (!tensor.defined() || tensor.rank() < 2 || tensor.pixel_pitch() <= tensor.dim(1)) continue;
+    tensor = Tensor::over(nullptr, tensor.shape(), tensor.dtype(), tensor.device(), nullptr, Layout::channels_last);
+  }
+  return result;
+}
+
 }  // namespace frit::ops

@@ -2,6 +2,7 @@
 
 #include "frit/core/thread_pool.h"
 #include "frit/ops/cpu/stream.h"
+#include "frit/ops/operator/memory_order.h"
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/image_axes.h"
 #include "frit/ops/shape/shape_ops.h"
@@ -59,27 +60,21 @@ std::vector<Sample> concatenate_samples() {
   };
 }
 
-/// Of an input: what each row of the result has of it.
-struct Part {
-  const std::byte* data;
-  std::int64_t begin, length;
-};
-
-/// From inputs that lie as the result does, whose bytes are written in their order.
-void concatenate_rows(const Tensor& output, const std::vector<Part>& parts, std::int64_t row_bytes) {
+/// Copies whole stretches of the result's bytes, in their order.
+void concatenate_rows(const Tensor& output, const JoinedRows& rows) {
   constexpr std::int64_t grain = 1 << 16;
   const bool streams = output.bytes() >= streamed_bytes;
   auto* const to = static_cast<std::byte*>(output.raw());
-  parallel_for(output.bytes(), grain, [&](std::int64_t begin, std::int64_t end) {
-    std::int64_t row = begin / row_bytes, place = begin % row_bytes;
-    for (; begin < end; ++row, place = 0) {
-      for (const Part& part : parts) {
-        const std::int64_t skipped = place - part.begin, count = std::min(part.length - skipped, end - begin);
-        if (count <= 0 || skipped < 0) continue;
-        const std::byte* const from = part.data + row * part.length + skipped;
-        streams ? stream(to + begin, from, count) : static_cast<void>(std::copy_n(from, count, to + begin));
-        begin += count;
-        place += count;
+  parallel_for(rows.count * rows.length, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t row = begin / rows.length, place = begin % rows.length;
+    for (; begin < end; ++row, begin += rows.length - place, place = 0) {
+      const std::int64_t last = std::min(rows.length, place + end - begin);
+      for (const JoinedRows::Part& part : rows.parts) {
+        const std::int64_t first = std::max(place, part.begin), count = std::min(last, part.begin + part.length) - first;
+        if (count <= 0) continue;
+        const std::byte* const from = part.data + row * part.step + first - part.begin;
+        std::byte* const there = to + row * rows.step + first;
+        streams ? stream(there, from, count) : static_cast<void>(std::copy_n(from, count, there));
       }
     }
     if (streams) end_stream();
@@ -87,18 +82,25 @@ void concatenate_rows(const Tensor& output, const std::vector<Part>& parts, std:
 }
 
 void run_concatenate(const KernelContext& call) {
-  const Tensor& output = call.outputs[0];
-  const int axis = concatenation_axis(call.attributes, output.rank());
-  const Layout layout = output.layout();
-  const std::int64_t step = output.strides()[axis] * static_cast<std::int64_t>(size_of(output.dtype()));
-  std::vector<Part> parts;
-  std::int64_t row_bytes = 0;
-  for (const Tensor& input : call.inputs) {
-    if (!input.is_contiguous(layout)) return concatenate_in_turn(call);
-    parts.push_back({static_cast<const std::byte*>(input.raw()), row_bytes, input.dim(axis) * step});
-    row_bytes += input.dim(axis) * step;
+  const std::optional<JoinedRows> rows = JoinedRows::of(call);
+  rows ? concatenate_rows(call.outputs[0], *rows) : concatenate_in_turn(call);
+}
+
+/// Elements from a row to the next, which each begin with axes before `axis`; nothing if there are none, or one does not lie in one piece.
+std::optional<std::int64_t> row_step(const Tensor& tensor, int axis) {
+  std::int64_t length = 1, rows = 1;
+  for (int a = tensor.rank() - 1; a >= axis; --a) {
+    if (tensor.dim(a) != 1 && tensor.strides()[a] != length) return std::nullopt;
+    length *= tensor.dim(a);
   }
-  concatenate_rows(output, parts, row_bytes);
+  std::int64_t step = length;
+  for (int a = axis - 1; a >= 0; --a) {
+    if (tensor.dim(a) == 1) continue;
+    if (rows == 1) step = tensor.strides()[a];
+    if (tensor.strides()[a] != rows * step) return std::nullopt;
+    rows *= tensor.dim(a);
+  }
+  return step;
 }
 
 }  // namespace
@@ -111,10 +113,38 @@ void concatenate_in_turn(const KernelContext& call) {
   const int axis = concatenation_axis(call.attributes, call.outputs[0].rank());
   std::int64_t begin = 0;
   for (const Tensor& input : call.inputs) {
-    const std::int64_t end = begin + input.dim(axis);
-    copy(call.outputs[0].slice(axis, begin, end), input);
-    begin = end;
+    const Tensor part = call.outputs[0].slice(axis, begin, begin + input.dim(axis));
+    if (part.raw() != input.raw()) copy(part, input);
+    begin += input.dim(axis);
   }
+}
+
+std::optional<JoinedRows> JoinedRows::of(const KernelContext& call) {
+  const Tensor& output = call.outputs[0];
+  const bool in_channels = !output.is_contiguous();
+  if (in_channels && output.pixel_pitch() == 0) return std::nullopt;
+  const int axis = concatenation_axis(call.attributes, output.rank());
+  const Dims axes = memory_order(output);
+  const auto place = static_cast<int>(std::find(axes.begin(), axes.end(), axis) - axes.begin());
+  const auto element = static_cast<std::int64_t>(size_of(output.dtype()));
+  const Tensor in_order = output.permute(axes);
+  const std::optional<std::int64_t> step = row_step(in_order, place);
+  if (!step) return std::nullopt;
+  std::int64_t of_axis = element;  // bytes
+  for (int a = place + 1; a < output.rank(); ++a) of_axis *= in_order.dim(a);
+  JoinedRows rows{.count = 1, .step = *step * element, .length = of_axis * in_order.dim(place)};
+  for (int a = 0; a < place; ++a) rows.count *= in_order.dim(a);
+  std::int64_t begin = 0;
+  for (const Tensor& input : call.inputs) {
+    const std::int64_t length = of_axis * input.dim(axis);
+    if (input.elements() > 0 && input.raw() != static_cast<std::byte*>(output.raw()) + begin) {
+      const std::optional<std::int64_t> of_input = row_step(input.permute(axes), place);
+      if (!of_input) return std::nullopt;
+      rows.parts.push_back({static_cast<const std::byte*>(input.raw()), *of_input * element, begin, length});
+    }
+    begin += length;
+  }
+  return rows;
 }
 
 }  // namespace ops
@@ -135,8 +165,14 @@ FRIT_OPERATORS(concatenate) {
       .infer = infer_concatenate,
       .gradient = concatenate_gradient,
       .samples_in = samples_of_parts,
-      .cpu = {.run = run_concatenate, .strided = true, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0}},
+      .cpu = {.run = run_concatenate,
+              .strided = true,
+              .takes_parts = [](const KernelContext&) { return true; },
+              .halves = true,
+              .any_layout_inputs = {0},
+              .any_layout_outputs = {0}},
       .dtypes = {std::begin(all_dtypes), std::end(all_dtypes)},
+      .joins = concatenation_axis,
       .with_unit_axis = axis_around_unit_axis<ConcatenateAttributes>,
       .samples = concatenate_samples,
   });

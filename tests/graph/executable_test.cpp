@@ -9,6 +9,7 @@
 #include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
 #include "frit/graph/program.h"
+#include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
@@ -16,6 +17,7 @@
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
+#include "frit/ops/reduction/softmax.h"
 #include "frit/ops/shape/shape_ops.h"
 #include "graph/graph_checks.h"
 
@@ -144,14 +146,15 @@ TEST(Executable, ViewsShareTheirSourcesBuffer) {
   EXPECT_EQ(run(graph, inputs, "first"), (std::vector<double>{2, 4, 6, 8, 10, 12}));
 }
 
+std::vector<std::string> steps_of(const Graph& graph) {
+  State state;
+  const graph::Executable executable(graph, state);
+  std::vector<std::string> ops;
+  for (const graph::Step& step : executable.steps()) ops.push_back(step.op->name);
+  return ops;
+}
+
 TEST(Executable, PartsAreReadWhereTheyLieByKernelsThatTakeAnyStrides) {
-  const auto steps_of = [](const Graph& graph) {
-    State state;
-    const graph::Executable executable(graph, state);
-    std::vector<std::string> ops;
-    for (const graph::Step& step : executable.steps()) ops.push_back(step.op->name);
-    return ops;
-  };
   Graph graph;
   const Value whole = exp(graph.input("x", {2, 4, 3}));
   const Value left = slice(whole, 1, 0, 2), right = slice(whole, 1, 2, 4), last = slice(right, 2, 1, 3);
@@ -179,6 +182,69 @@ TEST(Executable, PartsAreReadWhereTheyLieByKernelsThatTakeAnyStrides) {
   copied.output("turned", exp(permute(slice(y, 1, 0, 3), {1, 0})));
   const std::vector<std::string> steps = steps_of(copied);
   EXPECT_EQ(std::count(steps.begin(), steps.end(), "slice"), 3);
+}
+
+/// The same graph with what is joined as outputs, too, which have memory of their own.
+TEST(Executable, WhatIsJoinedIsComputedWhereItIsJoined) {
+  const auto build = [](Graph& graph, bool apart) {
+    const Value x = graph.input("x", {2, 16, 9, 7});
+    const auto convolved = [&](Value of, const char* name, std::int64_t channels, std::int64_t taps) {
+      return conv2d(of, graph.input(name, {channels, of.dim(1), taps, taps}), {.padding = {taps / 2}});
+    };
+    const Value narrow = relu(convolved(x, "one", 24, 1)), wide = convolved(x, "three", 32, 3), own = exp(x);
+    const Value joined = concatenate({narrow, wide, own}, 1);  // `narrow` is read once more, and so is part of the joined
+    const Value again = concatenate({convolved(narrow, "next", 8, 3), joined}, 1);
+    graph.output("y", convolved(relu(again), "last", 4, 3));
+    graph.output("z", sum(joined * 2.0, {0, 2, 3}));
+    if (!apart) return;
+    for (const auto& [name, value] : {std::pair{"a", narrow}, {"b", wide}, {"c", own}, {"d", joined}}) graph.output(name, value);
+  };
+  Graph together, apart;
+  build(together, false);
+  build(apart, true);
+  Bindings inputs;
+  for (const graph::Node* node : together.all(graph::NodeKind::input)) {
+    const Tensor tensor = Tensor::empty(together.type(node->outputs[0]).shape);
+    fill_normal(tensor, 0, 1, inputs.size(), 1);
+    inputs[node->name] = tensor;
+  }
+  const std::vector<std::string> joins = steps_of(apart);
+  EXPECT_EQ(std::count(joins.begin(), joins.end(), "concatenate"), 2);
+  for (const std::string& op : steps_of(together)) EXPECT_NE(op, "concatenate");
+  for (const char* const output : {"y", "z"}) {
+    const std::vector<double> found = run(together, inputs, output), expected = run(apart, inputs, output);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], expected[i]) << output << ' ' << i;
+  }
+}
+
+/// In the layout of rows, parts are in one piece where there is one sample: any kernel takes them. Inputs of the graph and what is joined
+/// twice are copied.
+TEST(Executable, OnlyWhatIsComputedOnceCanBeJoinedInPlace) {
+  Graph graph;
+  const Value x = graph.input("x", {1, 16, 4}), weights = softmax(x, 2);
+  graph.output("y", sum(concatenate({softmax(x, 1), x}, 1), {1}));
+  graph.output("z", sum(concatenate({weights, weights}, 1), {1}));
+  graph.output("w", sum(concatenate({softmax(x * 2.0, 2), softmax(x * 3.0, 2)}, 1), {2}));
+  const std::vector<std::string> steps = steps_of(graph);
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), "concatenate"), 2);
+  const Tensor given = Tensor::empty({1, 16, 4});
+  fill_normal(given, 0, 1, 1, 1);
+  const std::vector<double> values = given.to_vector<double>();
+  const std::vector<double> y = run(graph, {{"x", given}}, "y"), z = run(graph, {{"x", given}}, "z"), w = run(graph, {{"x", given}}, "w");
+  for (std::size_t k = 0; k < 4; ++k) {
+    double column = 0, of_weights = 0;
+    for (std::size_t c = 0; c < 16; ++c) {
+      double row = 0;
+      for (std::size_t j = 0; j < 4; ++j) row += std::exp(values[4 * c + j]);
+      column += values[4 * c + k];
+      of_weights += std::exp(values[4 * c + k]) / row;
+    }
+    EXPECT_NEAR(y[k], 1 + column, 1e-5);
+    EXPECT_NEAR(z[k], 2 * of_weights, 1e-5);
+  }
+  ASSERT_EQ(w.size(), 32u);
+  for (const double row : w) EXPECT_NEAR(row, 1, 1e-6);
 }
 
 TEST(Executable, PartsInOnePieceAreReadWhereTheyLieByAnyKernel) {

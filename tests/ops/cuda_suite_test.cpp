@@ -259,6 +259,17 @@ TEST_P(CudaOperator, TakesTheLayoutsThatItSays) {
   }
 }
 
+TEST_P(CudaOperator, TakesThePartsThatItSays) {
+  int taken = 0;
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    if (!takes(dtype)) continue;
+    for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
+      EXPECT_TRUE(takes_its_parts(op(), sample.attributes, given, first_gpu, taken));
+    });
+  }
+  EXPECT_GE(taken, op().name == "concatenate" || op().name == "elementwise" ? 2 : 0);
+}
+
 TEST_P(CudaOperator, InPlaceEqualsOutOfPlace) {
   const DType dtype = takes(DType::f32) ? DType::f32 : op().dtypes[0];
   for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {

@@ -126,6 +126,17 @@ TEST_P(OperatorSuite, TakesTheLayoutsThatItSays) {
   }
 }
 
+TEST_P(OperatorSuite, TakesThePartsThatItSays) {
+  int taken = 0;
+  for (const DType dtype : float_dtypes()) {
+    for_each_sample(dtype, [&](const Sample& sample, const std::vector<Tensor>& given) {
+      EXPECT_TRUE(takes_its_parts(op(), sample.attributes, given, Device::cpu(), taken));
+    });
+  }
+  const bool has_images = op().name == "chain" || op().name == "conv3d" || op().name == "elementwise" || op().name == "concatenate";
+  EXPECT_GE(taken, has_images ? 4 : 0);
+}
+
 TEST_P(OperatorSuite, GivesTheSameOfImagesWithOneRow) {
   if (!op().with_unit_axis) return;
   std::size_t of_lines = 0;

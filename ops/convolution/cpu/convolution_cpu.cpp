@@ -52,7 +52,7 @@ void finish_item(const Plan& plan, const Item& item, const Finish& finish, std::
     box.begin[i] *= d.output_step[i];
     box.size[i] = std::min(box.size[i] * d.output_step[i], d.output[i] - box.begin[i]);
   }
-  for_each_runs(plan.output, box, item.first_channel(plan), item.channels, [&](const Runs& runs) { finish.run(runs, workspace); });
+  for_each_runs(plan.numbers, box, item.first_channel(plan), item.channels, [&](const Runs& runs) { finish.run(runs, workspace); });
 }
 
 /// The positions of an item, and where each has its results, if they are spread over the output.
@@ -256,7 +256,7 @@ void pack_weight(const Direction& d, ImageLayouts layouts, Image<const T> weight
   if constexpr (std::is_same_v<T, float>) {
     if (suits_winograd(d, sizeof(T))) return pack_for_winograd(d, weight, packed);
   }
-  const Plan plan(d, layouts, weight.layout, sizeof(T), {});
+  const Plan plan(d, layouts, weight.place, sizeof(T), {});
   for (const Phase& phase : plan.phases) plan.packed.pack(phase.taps, weight.data, packed + phase.weights);
 }
 
@@ -276,7 +276,7 @@ void convolve(const Direction& d, Image<const A> source, const Weight<A>& weight
   if constexpr (std::is_same_v<A, float>) {
     if (suits_winograd(d, sizeof(T))) return winograd_convolve(d, source, weight, bias, output, scratch, finish);
   }
-  Plan plan(d, {source.layout, output.layout}, weight.unpacked.layout, sizeof(A), finish);
+  Plan plan(d, {source.place, output.place}, weight.unpacked.place, sizeof(A), finish);
   for (Phase& phase : plan.phases) {
     if (weight.packed == nullptr) phase.elements = plan.packed.elements_of(phase.taps, d.channels);
   }

@@ -15,12 +15,12 @@ namespace frit::ops {
 
 /// How the two images of a direction lie.
 struct ImageLayouts {
-  Layout source = Layout::contiguous, output = Layout::contiguous;
+  ImagePlace source = {}, output = {};
 };
 
 /// What is done to elements of a result by the thread that has just computed them.
 struct Finish {
-  std::function<void(const Runs& elements, std::byte* workspace)> run = {};  ///< numbered as they lie in memory
+  std::function<void(const Runs& elements, std::byte* workspace)> run = {};  ///< numbered as they lie in a whole image
   std::size_t workspace_bytes = 0;                                           ///< of each thread
 
   // Or else, while they are in registers: an image that lies as the result does is added, if there is one (see `adds_in_registers`), and

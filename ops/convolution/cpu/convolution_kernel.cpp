@@ -4,6 +4,7 @@
 
 #include "frit/ops/convolution/convolution_epilogue.h"
 #include "frit/ops/convolution/convolution_rules.h"
+#include "frit/ops/convolution/cpu/small_groups_cpu.h"
 #include "frit/ops/elementwise/block_program.h"
 #include "frit/ops/elementwise/elementwise.h"
 #include "frit/ops/operator/operator.h"
@@ -30,7 +31,7 @@ struct Call {
         direction(back ? Direction::backward(geometry) : Direction::forward(geometry)),
         layouts(lie),
         weight(weight_type),
-        in_bfloat(weight.dtype == DType::bf16 && convolves_in_bfloat(direction, layouts.source)) {}
+        in_bfloat(weight.dtype == DType::bf16 && convolves_in_bfloat(direction, layouts.source.layout)) {}
   Call(const Call&) = delete;  // the direction refers to the geometry
 
   std::size_t element_size() const { return size_of(in_bfloat ? weight.dtype : computed_dtype(weight.dtype)); }
@@ -47,7 +48,7 @@ struct Convolution {
 
   Call of(const KernelContext& call) const {
     const Tensor &image = call.inputs[0], &weight = call.inputs[1];
-    return {geometry, back, image.shape(), {weight.dtype(), weight.shape()}, call.attributes, {image.layout(), call.outputs[0].layout()}};
+    return {geometry, back, image.shape(), {weight.dtype(), weight.shape()}, call.attributes, {ImagePlace(image), ImagePlace(call.outputs[0])}};
   }
 
   /// Of images as they are computed with.
@@ -64,7 +65,7 @@ struct Convolution {
       if (call.prepacked.size() > wide) {
         weight.packed = scratch_part<T>(call.prepacked, wide);
       } else if (is_half(call.inputs[1].dtype())) {
-        weight.unpacked = {scratch_part<T>(call.prepacked, 0), call.inputs[1].layout()};
+        weight.unpacked = {scratch_part<T>(call.prepacked, 0), ImagePlace(call.inputs[1])};
       } else {
         weight.unpacked = read<T>(call.inputs[1]);
       }
@@ -110,6 +111,7 @@ std::optional<Finish> in_registers(const Call& of_call, const Tensor& result, co
       finish.low = step.activation->low, finish.high = step.activation->high;
       continue;
     }
+    if (of_call.layouts.output.pitch > 0) return std::nullopt;
     const Tensor& addend = stages.after_inputs[static_cast<std::size_t>(step.operand)];
     const bool lies_alike = addend.layout() == result.layout() && addend.is_contiguous(result.layout()) && addend.dtype() == result.dtype();
     const bool adds = is_half(result.dtype()) || adds_in_registers(of_call.direction, result.layout(), of_call.element_size());
@@ -203,6 +205,17 @@ class FollowedConvolution {
   std::optional<BlockProgram> program_;  ///< else
 };
 
+/// Images that may be parts of others, where as much memory does as for wholes.
+bool takes_parts(const Convolution& convolution, const KernelContext& call, const Stages* stages) {
+  const Call of_call = convolution.of(call);
+  const bool is_computed_there = of_call.weight.dtype == computed_dtype(of_call.weight.dtype);
+  if (!is_computed_there || has_small_groups(of_call.direction, of_call.element_size())) return false;
+  const std::vector<Tensor> inputs = wholes(call.inputs), outputs = wholes(call.outputs);
+  const KernelContext of_wholes{call.op, call.attributes, inputs, outputs, {}};
+  const auto scratch = [&](const KernelContext& context) { return FollowedConvolution(convolution, context, stages).scratch(); };
+  return scratch(call) <= scratch(of_wholes);
+}
+
 /// With programs that leave the type as it is.
 StagedKernel with_program(const Convolution& convolution) {
   StagedKernel staged;
@@ -216,6 +229,7 @@ StagedKernel with_program(const Convolution& convolution) {
     return registry().find("elementwise").infer_types(operands, ElementwiseAttributes{after}).at(0) == operands[0];
   };
   staged.mixes_layouts = !convolution.back;
+  staged.takes_parts = [=](const KernelContext& call, const Stages& stages) { return takes_parts(convolution, call, &stages); };
   return staged;
 }
 
@@ -227,6 +241,7 @@ Kernel convolution_kernel(GeometryRule geometry, bool back) {
     return [=](const InferContext& call) { return rule(UnplacedCall(call, Device::cpu()).context()); };
   };
   return {.run = [=](const KernelContext& call) { FollowedConvolution(convolution, call, nullptr).run(); },
+          .takes_parts = [=](const KernelContext& call) { return takes_parts(convolution, call, nullptr); },
           .halves = true,
           .scratch = of_types([=](const KernelContext& call) { return FollowedConvolution(convolution, call, nullptr).scratch(); }),
           .prepacking = of_types([=](const KernelContext& call) { return convolution.prepacking(call); }),

@@ -29,12 +29,13 @@ std::int64_t block_columns(std::size_t element_size) {
 
 }  // namespace
 
-ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size,
+ConvolutionPlan::ConvolutionPlan(const Direction& d, ImageLayouts layouts, ImagePlace weight_place, std::size_t element_size,
                                  const Finish& finish)
     : direction(d),
       source(layouts.source, d.geometry.groups * d.channels, d.source),
       output(layouts.output, d.geometry.groups * d.rows, d.output),
-      weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
+      weight(weight_place, d.geometry.in_channels, d.geometry.kernel),
+      numbers(layouts.output.layout, d.geometry.groups * d.rows, d.output),
       boxes(d.geometry.batch, d.grid, positions_of_item(element_size)),
       groups(groups_of_item()),
       window(d, source, boxes.largest(), copied_pixel(element_size)),

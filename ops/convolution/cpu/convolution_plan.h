@@ -30,6 +30,7 @@ struct ConvolutionPlan {
 
   Direction direction;
   ImageStrides source, output, weight;
+  ImageStrides numbers;  ///< of the output's elements, for Finish
   Boxes boxes;
   std::int64_t groups;  ///< that an item computes
   Window window;
@@ -44,7 +45,7 @@ struct ConvolutionPlan {
   std::size_t bias_place, windows_place, window_place, buffer_place, positions_place, places_place, weights_place;
   WorkSplit work;
 
-  ConvolutionPlan(const Direction& d, ImageLayouts layouts, Layout weight_layout, std::size_t element_size, const Finish& finish);
+  ConvolutionPlan(const Direction& d, ImageLayouts layouts, ImagePlace weight_place, std::size_t element_size, const Finish& finish);
 
   /// Of a buffer's rows: the last group's is a whole vector.
   std::int64_t buffer_stride(std::int64_t item_columns) const;

@@ -10,16 +10,27 @@
 
 namespace frit::ops {
 
+/// How an image lies. A part of a wider one's channels has a pitch: elements from a pixel to the next; 0 says that it is whole.
+struct ImagePlace {
+  Layout layout;
+  std::int64_t pitch;
+
+  ImagePlace(Layout of_whole = Layout::contiguous, std::int64_t of_part = 0) : layout(of_whole), pitch(of_part) {}  // NOLINT
+  explicit ImagePlace(const Tensor& image) : ImagePlace(image.layout()) {
+    if (const std::int64_t pixel = image.pixel_pitch(); pixel > image.dim(1)) layout = Layout::channels_last, pitch = pixel;
+  }
+};
+
 /// An image tensor (N, C, spatial...), or a weight, in either layout, as kernels on the CPU address it: strides in elements.
 struct ImageStrides {
   std::int64_t sample, channel;
   ImageAxes axis, size;
 
-  ImageStrides(Layout layout, std::int64_t channels, const ImageAxes& image) : size(image) {
-    channel = layout == Layout::channels_last || channels == 1 ? 1 : product(image);
-    const std::int64_t pixel = channel == 1 ? channels : 1;
+  ImageStrides(ImagePlace place, std::int64_t channels, const ImageAxes& image) : size(image) {
+    channel = place.layout == Layout::channels_last || channels == 1 ? 1 : product(image);
+    const std::int64_t pixel = place.pitch > 0 ? place.pitch : channel == 1 ? channels : 1;
     axis = {image[1] * image[2] * pixel, image[2] * pixel, pixel};
-    sample = channels * product(image);
+    sample = product(image) * (place.pitch > 0 ? place.pitch : channels);
   }
   bool channels_last() const { return channel == 1; }
   std::int64_t place(std::int64_t n, std::int64_t c, const ImageAxes& at) const {
@@ -30,16 +41,16 @@ struct ImageStrides {
 template <class T>
 struct Image {
   T* data;
-  Layout layout = Layout::contiguous;
+  ImagePlace place = {};
 };
 
 template <class T>
 Image<const T> read(const Tensor& tensor) {
-  return {tensor.data<T>(), tensor.layout()};
+  return {tensor.data<T>(), ImagePlace(tensor)};
 }
 template <class T>
 Image<T> written(const Tensor& tensor) {
-  return {tensor.data<T>(), tensor.layout()};
+  return {tensor.data<T>(), ImagePlace(tensor)};
 }
 
 /// What the positions of a grid read of a source along each axis: of position j, elements j * step + low to j * step + low + size - 1.

@@ -132,15 +132,15 @@ Tensor tensor_of(const T* data, Layout layout, std::int64_t samples, std::int64_
   return Tensor::over(const_cast<T*>(data), {samples, channels, size[0], size[1], size[2]}, dtype_of<T>(), Device::cpu(), nullptr, layout);
 }
 
-inline bool lies_channels_last(Layout layout, std::int64_t channels, const ImageAxes& size) {
-  return ImageStrides(layout, channels, size).channels_last();
+inline bool lies_channels_last(ImagePlace place, std::int64_t channels, const ImageAxes& size) {
+  return ImageStrides(place, channels, size).channels_last();
 }
 
 /// An image in channels-last layout: itself, or a copy in `memory`.
 template <class T>
 const T* in_channels_last(Image<const T> image, std::int64_t samples, std::int64_t channels, const ImageAxes& size, T* memory) {
-  if (lies_channels_last(image.layout, channels, size)) return image.data;
-  copy(tensor_of(memory, Layout::channels_last, samples, channels, size), tensor_of(image.data, image.layout, samples, channels, size));
+  if (lies_channels_last(image.place, channels, size)) return image.data;
+  copy(tensor_of(memory, Layout::channels_last, samples, channels, size), tensor_of(image.data, image.place.layout, samples, channels, size));
   return memory;
 }
 
@@ -171,8 +171,8 @@ struct Scratch {
 
   /// `sets` of weights.
   Scratch(const Direction& d, ImageLayouts layouts, std::int64_t sets, std::size_t element_size) {
-    const auto copied = [&](Layout layout, std::int64_t channels, const ImageAxes& size) {
-      return lies_channels_last(layout, channels, size) ? 0 : d.geometry.batch * channels * product(size);
+    const auto copied = [&](ImagePlace place, std::int64_t channels, const ImageAxes& size) {
+      return lies_channels_last(place, channels, size) ? 0 : d.geometry.batch * channels * product(size);
     };
     source = all.add(copied(layouts.source, d.geometry.groups * d.channels, d.source), element_size);
     output = all.add(copied(layouts.output, d.geometry.groups * d.rows, d.output), element_size);

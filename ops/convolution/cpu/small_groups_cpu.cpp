@@ -171,7 +171,7 @@ std::int64_t packed_small_groups_elements(const Direction& d) {
 template <class T>
 void pack_small_groups(const Direction& d, Image<const T> weight, T* packed) {
   const ConvolutionGeometry& g = d.geometry;
-  const ImageStrides strides(weight.layout, g.in_channels, g.kernel);
+  const ImageStrides strides(weight.place, g.in_channels, g.kernel);
   for (std::int64_t tap = 0; tap < product(g.kernel); ++tap) {
     const ImageAxes at = tap_at(g.kernel, tap);
     for (std::int64_t i = 0; i < d.channels; ++i) {
@@ -193,10 +193,10 @@ template <class T>
 void convolve_small_groups(const Direction& d, Image<const T> source, const T* packed, const T* bias, Image<T> output,
                            std::span<std::byte> scratch, const Finish& finish) {
   const ConvolutionGeometry& g = d.geometry;
-  const Scratch parts(d, {source.layout, output.layout}, 0, sizeof(T));
+  const Scratch parts(d, {source.place, output.place}, 0, sizeof(T));
   const std::int64_t channels = g.groups * d.rows;
   const T* const image = in_channels_last(source, g.batch, g.groups * d.channels, d.source, scratch_part<T>(scratch, parts.source));
-  const bool in_place = lies_channels_last(output.layout, channels, d.output);
+  const bool in_place = lies_channels_last(output.place, channels, d.output);
   T* const results = in_place ? output.data : scratch_part<T>(scratch, parts.output);
   const std::int64_t row_elements = d.output[2] * channels;
   const auto for_each_row = [&](const auto& body) { output_rows(d, finish).run(scratch.subspan(parts.all.bytes()), body); };
@@ -211,7 +211,7 @@ void convolve_small_groups(const Direction& d, Image<const T> source, const T* p
     });
   });
   if (in_place) return;
-  copy(tensor_of(output.data, output.layout, g.batch, channels, d.output),
+  copy(tensor_of(output.data, output.place.layout, g.batch, channels, d.output),
        tensor_of(results, Layout::channels_last, g.batch, channels, d.output));
   for_each_row(finish_row);  // as many elements at a time, wherever they lie
 }

@@ -81,7 +81,7 @@ void small_groups_weight_gradient(const ConvolutionGeometry& g, Image<const T> o
                                   std::span<std::byte> scratch) {
   const Direction d = Direction::forward(g);
   const EvenBlocks slices = gradient_slices(g);
-  const Scratch parts(d, {input.layout, output.layout}, slices.count, sizeof(T));
+  const Scratch parts(d, {input.place, output.place}, slices.count, sizeof(T));
   const std::int64_t channels = g.groups * d.rows, elements = packed_small_groups_elements(d);
   const T* const image = in_channels_last(input, g.batch, g.groups * d.channels, g.input, scratch_part<T>(scratch, parts.source));
   const T* const gradient = in_channels_last(output, g.batch, channels, g.output, scratch_part<T>(scratch, parts.output));
@@ -97,7 +97,7 @@ void small_groups_weight_gradient(const ConvolutionGeometry& g, Image<const T> o
       }
     });
   });
-  const ImageStrides strides(weight.layout, g.in_channels, g.kernel);
+  const ImageStrides strides(weight.place, g.in_channels, g.kernel);
   parallel_for(elements, 1 + 4096 / (slices.count + 1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t element = begin; element < end; ++element) {
       double sum = 0;

@@ -91,10 +91,10 @@ struct Plan {
   std::size_t partial_place, window_place, columns_place, positions_place, sums_place;
   WorkSplit work;
 
-  Plan(const ConvolutionGeometry& g, ImageLayouts layouts, Layout weight_layout, std::size_t element_size)
+  Plan(const ConvolutionGeometry& g, ImageLayouts layouts, ImagePlace weight_place, std::size_t element_size)
       : source(layouts.source, g.groups * g.in_channels, g.input),
         output(layouts.output, g.groups * g.out_channels, g.output),
-        weight(weight_layout, g.in_channels, g.kernel),
+        weight(weight_place, g.in_channels, g.kernel),
         geometry(dense(g, source)),
         direction(Direction::forward(geometry)),
         packed(direction, weight, element_size),
@@ -259,11 +259,11 @@ void convolve_weight_gradient(const ConvolutionGeometry& g, Image<const T> outpu
   if (g.batch == 0) return void(std::fill_n(weight.data, g.groups * g.out_channels * g.in_channels * product(g.kernel), T(0)));
   if (has_small_groups(Direction::forward(g), sizeof(T))) return small_groups_weight_gradient(g, output, input, weight, scratch);
   if constexpr (std::is_same_v<T, float>) {
-    if (suits_winograd_weight_gradient(g, {input.layout, output.layout}, sizeof(T))) {
+    if (suits_winograd_weight_gradient(g, {input.place, output.place}, sizeof(T))) {
       return winograd_weight_gradient(g, output.data, input.data, weight, scratch);
     }
   }
-  const Plan plan(g, {input.layout, output.layout}, weight.layout, sizeof(T));
+  const Plan plan(g, {input.place, output.place}, weight.place, sizeof(T));
   T* const partial = scratch_part<T>(scratch, plan.partial_place);
   plan.work.run(scratch.subspan(plan.shared.bytes()), [&](std::int64_t index, std::byte* workspace) {
     const Item item(plan, index);

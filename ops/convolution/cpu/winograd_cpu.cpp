@@ -41,6 +41,7 @@ bool few_tiles(const Direction& d) {
 struct Plan {
   Direction direction;
   ImageStrides source, output, weight;
+  ImageStrides numbers;  ///< of the output's elements, for Finish
   EvenBlocks planes, rows, tile_columns, columns;
   Window window;
   TapRuns all_taps, depth_taps;  ///< of the weight, and of a transformed tile: only the depth's
@@ -50,11 +51,12 @@ struct Plan {
   std::size_t inputs_place, window_place, products_place, line_place, taps_place, weights_place;
   WorkSplit lines, work;  ///< lines: rows of tiles, where there are few, whose inputs are transformed first
 
-  Plan(const Direction& d, ImageLayouts layouts, Layout weight_layout, const Finish& finish)
+  Plan(const Direction& d, ImageLayouts layouts, ImagePlace weight_place, const Finish& finish)
       : direction(d),
         source(layouts.source, d.channels, d.source),
         output(layouts.output, d.rows, d.output),
-        weight(weight_layout, d.geometry.in_channels, d.geometry.kernel),
+        weight(weight_place, d.geometry.in_channels, d.geometry.kernel),
+        numbers(layouts.output.layout, d.rows, d.output),
         planes(d.geometry.batch * d.output[0], std::max<std::int64_t>(1, of_item() / (tiles_of(d.output[1]) * tiles_of(d.output[2])))),
         rows(tiles_of(d.output[1]), std::max<std::int64_t>(1, of_item() / tiles_of(d.output[2]))),
         tile_columns(tiles_of(d.output[2]), of_item()),
@@ -274,7 +276,6 @@ void transform_tile(const Plan& plan, const Item& item, const float* products, c
 /// The outputs of one plane's tiles, those that lie in the output; where it is contiguous, a line of tiles at a time by way of `line`.
 void transform_products(const Plan& plan, const Item& item, std::int64_t plane, const float* products, const float* bias,
                         const Rectifier<float>& rectifier, float* output, float* line) {
-  const Direction& d = plan.direction;
   const ImageStrides& to = plan.output;
   const Box box = plan.inside(plane, item);
   for (std::int64_t row = 0; row < box.size[1]; row += tile_outputs) {
@@ -283,8 +284,8 @@ void transform_products(const Plan& plan, const Item& item, std::int64_t plane, 
     for (std::int64_t column = 0; column < box.size[2]; column += tile_outputs, products += plan.columns.size) {
       TileOutputs tile{.height = height, .width = std::min<std::int64_t>(tile_outputs, box.size[2] - column)};
       if (to.channels_last()) {
-        const std::int64_t place = first + column * d.rows;
-        tile.first = output + place, tile.row = to.axis[1], tile.pixel = d.rows;
+        const std::int64_t place = first + column * to.axis[2];
+        tile.first = output + place, tile.row = to.axis[1], tile.pixel = to.axis[2];
         tile.addend = rectifier.addend == nullptr ? nullptr : rectifier.addend + place;
       } else {
         tile.first = line + column * plan.columns.size, tile.row = plan.line_step(), tile.pixel = plan.columns.size;
@@ -322,7 +323,7 @@ Packing winograd_packing(const Direction& d) {
 }
 
 void pack_for_winograd(const Direction& d, Image<const float> weight, float* packed) {
-  transform_weights(Plan(d, {}, weight.layout, {}), weight.data, packed);
+  transform_weights(Plan(d, {}, weight.place, {}), weight.data, packed);
 }
 
 std::size_t winograd_scratch(const Direction& d, ImageLayouts layouts, const Finish& finish) {
@@ -331,7 +332,7 @@ std::size_t winograd_scratch(const Direction& d, ImageLayouts layouts, const Fin
 
 void winograd_convolve(const Direction& d, Image<const float> source, const Weight<float>& weight, const float* bias, Image<float> output,
                        std::span<std::byte> scratch, const Finish& finish) {
-  const Plan plan(d, {source.layout, output.layout}, weight.unpacked.layout, finish);
+  const Plan plan(d, {source.place, output.place}, weight.unpacked.place, finish);
   const auto transform = [&](const Item& item, std::int64_t plane, std::int64_t tile, std::byte* workspace, float* inputs) {
     float* const window = reinterpret_cast<float*>(workspace + plan.window_place);
     const Box box = plan.box(plane, item);
@@ -364,7 +365,7 @@ void winograd_convolve(const Direction& d, Image<const float> source, const Weig
                          finish.rectifier<float>(), output.data, line);
     }
     for (std::int64_t i = 0; finish.run && i < item.planes; ++i) {
-      for_each_runs(plan.output, plan.inside(item.plane + i, item), item.column, item.columns,
+      for_each_runs(plan.numbers, plan.inside(item.plane + i, item), item.column, item.columns,
                     [&](const Runs& runs) { finish.run(runs, workspace); });
     }
   });

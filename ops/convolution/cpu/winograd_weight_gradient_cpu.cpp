@@ -260,7 +260,7 @@ void winograd_weight_gradient(const ConvolutionGeometry& g, const float* output,
     const Sums part(plan, item);
     transform_all_sums(plan, part, sums + part.place(plan), packed);
   });
-  const ImageStrides strides(weight.layout, g.in_channels, g.kernel);
+  const ImageStrides strides(weight.place, g.in_channels, g.kernel);
   PackedWeight(Direction::forward(g), strides, sizeof(float)).unpack(taps_of(g, strides), packed, weight.data);
 }
 

@@ -102,7 +102,7 @@ bool has_sizes(const Correlation& call) {
     fits = fits && g.dilation[axis] == 1 && g.stride[axis] <= (call.forward ? 2 : 1) && g.kernel[axis] <= 7 && g.padding[axis] < 16;
   }
   const bool channels = call.pixel_bytes() % PatchShape::chunk == 0 && call.out_channels % 4 == 0;
-  const bool indexed = product(call.input) * call.in_channels <= INT32_MAX && product(call.output) * call.out_channels <= INT32_MAX &&
+  const bool indexed = product(call.input) * call.pitch <= INT32_MAX && product(call.output) * call.out_channels <= INT32_MAX &&
                        call.weight.elements() <= INT32_MAX / 8;
   return fits && channels && indexed;
 }
@@ -156,6 +156,7 @@ PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* p
   PatchCall numbers{};
   numbers.weight = packed;
   numbers.in_channels = static_cast<int>(call.in_channels);
+  numbers.pitch = static_cast<int>(call.pitch);
   numbers.out_channels = static_cast<int>(call.out_channels);
   numbers.steps = static_cast<int>(call.steps());
   for (std::size_t axis = 0; axis < 3; ++axis) {
@@ -269,7 +270,8 @@ std::optional<OwnKernel> patch_kernel(const ConvolutionCall& call) {
                    patches.call.result);
   };
   const std::int64_t packed_bytes = patches->call.packed(patches->shape).bytes(static_cast<int>(patches->call.parts(patches->shape)));
-  return OwnKernel{"patch by patch", alignment + static_cast<std::size_t>(packed_bytes), run, ConvolutionStages::finishes(call), prepare};
+  return OwnKernel{"patch by patch", alignment + static_cast<std::size_t>(packed_bytes), run, ConvolutionStages::finishes(call), prepare,
+                   /*takes_parts=*/true};
 }
 
 std::optional<OwnKernel> patch_convolution(const ConvolutionCall& call) {

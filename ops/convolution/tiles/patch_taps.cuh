@@ -112,6 +112,7 @@ struct PackedWeight {
 struct PatchCall {
   const void* weight;  ///< a PackedWeight
   int in_channels, out_channels;
+  int pitch;  ///< elements from a pixel of the input to the next
   int steps;  ///< of the input's channels
   int input[3], output[3], padding[3];
   ImageTiles tiles;
@@ -208,12 +209,12 @@ struct PatchTaps : PatchCall {
     BoxPixel<shape.staged(1), shape.staged(2)> place(pixel);
     const int first_z = tile.z * shape.stride[0] - padding[0], first_y = tile.y * shape.stride[1] - padding[1];
     const int first_x = tile.x * shape.stride[2] - padding[2];
-    const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * in_channels;
+    const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * pitch;
 #pragma unroll 2
     for (; pixel < shape.pixels(); pixel += at_once) {
       const int in_z = place.z + first_z, in_y = place.y + first_y, in_x = place.x + first_x;
       const bool exists = channel < in_channels && is_in(in_z, in_y, in_x, input);
-      const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * in_channels + channel : 0;
+      const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * pitch + channel : 0;
       cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(pixel * shape.pixel_bytes + part * chunk), sample + from, exists);
       place.template advance<at_once>();
     }

@@ -85,7 +85,7 @@ bool has_sizes(const Transposed& call) {
            g.padding[axis] < 16;
   }
   const bool channels = call.pixel_bytes() % PhaseShape::chunk == 0 && call.out_channels % 4 == 0;
-  const bool indexed = product(call.input) * call.in_channels <= INT32_MAX && product(call.output) * call.out_channels <= INT32_MAX;
+  const bool indexed = product(call.input) * call.pitch <= INT32_MAX && product(call.output) * call.out_channels <= INT32_MAX;
   return fits && channels && indexed && g.stride != ImageAxes{1, 1, 1};
 }
 
@@ -118,6 +118,7 @@ PhaseCall numbers_of(const Transposed& call, const Schedule& s) {
   numbers.result_step = static_cast<int>(steps.channel);
   numbers.tap_step = static_cast<int>(steps.tap);
   numbers.in_channels = static_cast<int>(call.in_channels);
+  numbers.pitch = static_cast<int>(call.pitch);
   numbers.out_channels = static_cast<int>(call.out_channels);
   const PhaseAxis axes[] = {s.shape.z, s.shape.y, s.shape.x};
   for (std::size_t axis = 0; axis < 3; ++axis) {
@@ -154,7 +155,7 @@ std::optional<OwnKernel> phase_kernel(const ConvolutionCall& call) {
   const auto prepare = [&call, centre = *centre] {
     prepare_centre(centre, ConvolutionStages(call).stages(), call.operands.output, call.operands.input);
   };
-  return OwnKernel{"phase by phase", 0, run, /*finishes=*/true, prepare};
+  return OwnKernel{"phase by phase", 0, run, /*finishes=*/true, prepare, /*takes_parts=*/true};
 }
 
 std::optional<OwnKernel> phase_convolution(const ConvolutionCall& call) {

@@ -85,6 +85,7 @@ struct PhaseCall {
   const void* weight;
   int channel_step, result_step, tap_step;  ///< of the weight, in elements: an input channel, an output channel, a tap
   int in_channels, out_channels;
+  int pitch;  ///< elements from a pixel of the input to the next
   int input[3], output[3];
   int channel_parts;  ///< blocks that share the output channels of a tile
   ImageTiles tiles;
@@ -152,13 +153,13 @@ struct PhaseTaps : PhaseCall {
     int position = thread / chunks;
     BoxPixel<shape.y.staged(), shape.x.staged()> place(position);
     const bool has_part = part * width < in_channels;
-    const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * in_channels;
+    const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * pitch;
 #pragma unroll 1
     for (; position < staged; position += at_once) {
       const int in_z = place.z + tile.z + shape.z.first(), in_y = place.y + tile.y + shape.y.first();
       const int in_x = place.x + tile.x + shape.x.first();
       const bool exists = has_part && is_in(in_z, in_y, in_x, input);
-      const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * in_channels + part * width : 0;
+      const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * pitch + part * width : 0;
       const int own_part = swaps ? part ^ (position % 2 * 4) : part;
       cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(position * pixel_bytes + own_part * chunk), sample + from, exists);
       place.template advance<at_once>();

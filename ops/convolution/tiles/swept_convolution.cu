@@ -63,6 +63,7 @@ struct Sweep : ImageCall {
       t.padding[i] = static_cast<int>(padding(i));
     }
     t.in_channels = static_cast<int>(in_channels), t.out_channels = static_cast<int>(out_channels);
+    t.pitch = static_cast<int>(pitch);
     t.columns_across = static_cast<int>(columns(2)), t.columns_deep = static_cast<int>(columns(0));
     t.columns = static_cast<int>(g.batch) * t.columns_across * t.columns_deep;
     t.mirrored = !forward;
@@ -124,8 +125,8 @@ bool takes(const ConvolutionCall& call) {
   constexpr std::int64_t held = 8;  // output channels of a thread
   const bool channels = sweep.pixel_bytes() % warpgroup::chunk_bytes == 0 && sweep.in_channels <= most_swept_channels &&
                         sweep.out_channels % held == 0 && sweep.out_channels <= most_swept_channels;
-  bool lies = input.is_contiguous(Layout::channels_last) && output.is_contiguous(Layout::channels_last);
-  for (const Tensor* const tensor : {&input, &weight, &output, &bias}) {
+  bool lies = has_channel_vectors(input) && has_channel_vectors(output);
+  for (const Tensor* const tensor : {&weight, &bias}) {
     lies = lies && (!tensor->defined() || cuda::aligned_for_vectors(tensor->raw()));
   }
   const bool some = sweep.in_channels > 0 && sweep.out_channels > 0 && sweep.g.batch * product(sweep.output) * product(sweep.input) > 0;
@@ -155,7 +156,8 @@ std::optional<OwnKernel> swept_kernel(const ConvolutionCall& call) {
       run_centre(kernel, stages, image, result, stream);
     });
   };
-  return OwnKernel{"swept over columns", 0, run, ConvolutionStages::finishes(call), [&call] { dispatch_launches(call, prepare_centre); }};
+  return OwnKernel{"swept over columns", 0, run, ConvolutionStages::finishes(call),
+                   [&call] { dispatch_launches(call, prepare_centre); }, /*takes_parts=*/true};
 }
 
 std::optional<OwnKernel> swept_convolution(const ConvolutionCall& call) {

@@ -60,6 +60,7 @@ struct SweepShape : SweepColumn<flat> {
 struct SweptTiles {
   int input[3], output[3], padding[3];
   int in_channels, out_channels;
+  int pitch;  ///< elements from a pixel of the input to the next
   int first_channel = 0;  ///< of those that are multiplied, where not all are at a time
   int columns_across, columns_deep, columns;
   bool mirrored;                                          ///< the taps, as of a data gradient
@@ -156,7 +157,7 @@ __device__ void stage_pixels(std::uint32_t to, const Stored* input, const SweptT
       vectors[i] = {};
       if (item < count && d >= 0 && d < tiles.input[0] && w >= 0 && w < tiles.input[2] && channel < tiles.in_channels) {
         const std::int64_t line = static_cast<std::int64_t>(rows.sample * tiles.input[0] + d) * tiles.input[1] + row;
-        vectors[i] = *reinterpret_cast<const cuda::WideVector<Stored>*>(input + (line * tiles.input[2] + w) * tiles.in_channels + channel);
+        vectors[i] = *reinterpret_cast<const cuda::WideVector<Stored>*>(input + (line * tiles.input[2] + w) * tiles.pitch + channel);
       }
     }
 #pragma unroll

@@ -24,8 +24,8 @@ struct WindowTile {
 /// The threads that stage start copies of a box of pixels, of a block's channels, zeros for those that do not exist; body(pixel, body(row,
 /// column, to)).
 template <class Stored, class Place>
-__device__ void stage_pixels(int thread, std::uint32_t to, const Stored* image, int pixels, int channels, int block_channels,
-                             int first_channel, bool any, const Place& place) {
+__device__ void stage_pixels(int thread, std::uint32_t to, const Stored* image, int pixels, int pitch, int channels,
+                             int block_channels, int first_channel, bool any, const Place& place) {
   constexpr int width = cuda::vector_width<Stored>;
   const int vectors = block_channels / width, vector = thread % vectors;
   const int channel = first_channel + vector * width;
@@ -34,7 +34,7 @@ __device__ void stage_pixels(int thread, std::uint32_t to, const Stored* image, 
   for (int pixel = thread / vectors; pixel < pixels; pixel += TapWindows::stagers / vectors) {
     int from = 0, bytes = 0;
     const bool present = place(pixel, from, bytes) && any;
-    cuda::copy_bytes_or_zeros<16>(to + static_cast<std::uint32_t>(bytes + vector * 16), present ? image + from * channels + channel : image,
+    cuda::copy_bytes_or_zeros<16>(to + static_cast<std::uint32_t>(bytes + vector * 16), present ? image + from * pitch + channel : image,
                                   present);
   }
 }
@@ -42,9 +42,9 @@ __device__ void stage_pixels(int thread, std::uint32_t to, const Stored* image, 
 template <class Stored>
 __device__ void stage_gradient(int thread, std::uint32_t to, const Stored* gradient, const TapWindows& w, const WindowTile& tile,
                                int channel) {
-  const Stored* const plane = gradient + (tile.sample * w.size[0] + tile.depth) * w.size[1] * w.size[2] * w.out_channels;
+  const Stored* const plane = gradient + (tile.sample * w.size[0] + tile.depth) * w.size[1] * w.size[2] * w.out_pitch;
   const int log_columns = 31 - __clz(w.columns);
-  stage_pixels(thread, to, plane, w.rows * w.columns, w.out_channels, w.block_outputs, channel, true,
+  stage_pixels(thread, to, plane, w.rows * w.columns, w.out_pitch, w.out_channels, w.block_outputs, channel, true,
                [&](int pixel, int& from, int& bytes) {
                  const int row = tile.row + (pixel >> log_columns), column = tile.column + (pixel & (w.columns - 1));
                  from = row * w.size[2] + column;
@@ -61,9 +61,9 @@ __device__ void stage_plane(int thread, std::uint32_t to, const Stored* input, c
   const int first_row = tile.row * w.stride[1] - w.padding[1] + window.tap[1];
   const int first_column = tile.column * w.stride[2] - w.padding[2] + window.tap[2];
   const bool any = static_cast<unsigned>(depth) < static_cast<unsigned>(w.input[0]);
-  const Stored* const plane = any ? input + (tile.sample * w.input[0] + depth) * w.input[1] * w.input[2] * w.in_channels : input;
+  const Stored* const plane = any ? input + (tile.sample * w.input[0] + depth) * w.input[1] * w.input[2] * w.in_pitch : input;
   const int odd = w.stride[2] - 1, row_bytes = w.input_row_bytes(), phase_bytes = w.phase_columns * w.input_pixel;
-  stage_pixels(thread, to, plane, w.plane_rows * w.plane_columns, w.in_channels, w.block_inputs, window.input, any,
+  stage_pixels(thread, to, plane, w.plane_rows * w.plane_columns, w.in_pitch, w.in_channels, w.block_inputs, window.input, any,
                [&](int pixel, int& from, int& bytes) {
                  const auto n = static_cast<std::uint32_t>(pixel), line = w.plane_column.quotient(n);
                  const int y = static_cast<int>(line), x = static_cast<int>(w.plane_column.remainder(n, line));

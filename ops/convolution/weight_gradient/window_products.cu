@@ -35,9 +35,12 @@ bool pays(const TapWindows& windows, const ConvolutionGeometry& g, DType dtype) 
 std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
   const auto& [input, weight, output, bias, others] = call.operands;
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
-                    has_channels(call.geometry, weight.dtype()) && lies_in_channels(input) && lies_in_channels(output);
+                    has_channels(call.geometry, weight.dtype()) && has_channel_vectors(input) && has_channel_vectors(output);
   if (!fits) return std::nullopt;
-  const auto windows = TapWindows::of(call.geometry, size_of(weight.dtype()), cuda::properties(weight.device().index));
+  auto windows = TapWindows::of(call.geometry, size_of(weight.dtype()), cuda::properties(weight.device().index));
+  const std::int64_t in_pitch = input.pixel_pitch(), out_pitch = output.pixel_pitch();
+  if (std::max(product(call.geometry.input) * in_pitch, product(call.geometry.output) * out_pitch) > INT32_MAX) return std::nullopt;
+  if (windows) windows->in_pitch = static_cast<int>(in_pitch), windows->out_pitch = static_cast<int>(out_pitch);
   return windows && pays(*windows, call.geometry, weight.dtype()) ? windows : std::nullopt;
 }
 
@@ -62,7 +65,7 @@ std::optional<OwnKernel> window_product(const ConvolutionCall& call) {
                    WindowPlace<Stored>{windows, WeightSteps(weight)}, stream);
     });
   };
-  return OwnKernel{"windows of taps", found->scratch_bytes(), run};
+  return OwnKernel{"windows of taps", found->scratch_bytes(), run, /*finishes=*/false, /*prepare=*/{}, /*takes_parts=*/true};
 }
 
 }  // namespace frit::ops
