@@ -202,8 +202,8 @@ class BufferPlanner {
     const bool writes_wholes = std::all_of(node.outputs.begin(), node.outputs.end(), lies_whole);
     if (reads_wholes && writes_wholes) return true;
     const ops::Operator& op = *node.op;
-    const ops::Kernel& kernel = op.kernel_on(device_);
     if (op.view || op.permutation || !op.index_inputs.empty() || operations_[static_cast<std::size_t>(first(step))] > 1) return false;
+    const ops::Kernel& kernel = op.kernel_on(device_);
     if (writes_wholes && kernel.strided && !kernel.run_together) return true;
     std::vector<Tensor> inputs, outputs;
     bool has_halves = false;

@@ -41,7 +41,9 @@ ConvolutionGeometry with_depth_as_batch(ConvolutionGeometry g, Layout layout) {
 cudnn::ConvolutionKey key_of(const ConvolutionCall& call, Layout layout) {
   const Numerics settings = numerics();
   const Tensor& result = call.operands.result(call.kind);
-  const auto pitch = [](const Tensor& image) { return image.is_contiguous(image.layout()) ? 0 : image.pixel_pitch(); };
+  const auto pitch = [](const Tensor& image) {
+    return image.is_contiguous(image.layout()) || !has_channel_vectors(image) ? 0 : image.pixel_pitch();
+  };
   return {.kind = call.kind,
           .geometry = with_depth_as_batch(call.geometry, layout),
           .dtype = result.dtype(),
@@ -123,8 +125,8 @@ class Pieces {
 
 /// The tensor, if it lies as a plan wants it, or uninitialised memory that does; undefined if there is not so much. A graph aligns all its
 /// tensors; one that a call at once brings as it lies may get memory of its own.
-Tensor laid_out(const Tensor& tensor, Layout layout, Pieces& pieces) {
-  const bool fits = lies_in(tensor, layout);
+Tensor laid_out(const Tensor& tensor, Layout layout, bool may_be_part, Pieces& pieces) {
+  const bool fits = may_be_part ? lies_in(tensor, layout) : tensor.is_contiguous(layout);
   if (fits && cuda::aligned_for_vectors(tensor.raw())) return tensor;
   if (fits) return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device(), layout);
   void* const memory = pieces.take(static_cast<std::size_t>(tensor.bytes()));
@@ -141,14 +143,14 @@ bool run_plan(const ConvolutionCall& call, Layout layout, std::span<std::byte> s
   void* const workspace = pieces.take(workspace_bytes(*plan));
   cudnn::ConvolutionOperands used;
   bool enough = workspace != nullptr;
-  const auto lay_out = [&](const Tensor& from, Tensor& to, Layout to_layout) {
-    to = laid_out(from, to_layout, pieces);
+  const auto lay_out = [&](const Tensor& from, Tensor& to, Layout to_layout, bool may_be_part = false) {
+    to = laid_out(from, to_layout, may_be_part, pieces);
     enough = enough && to.defined();
     if (enough && to.raw() != from.raw() && &from != &result) copy(to, from);
   };
-  lay_out(given.input, used.input, layout);
+  lay_out(given.input, used.input, layout, /*may_be_part=*/true);
   lay_out(given.weight, used.weight, layout);
-  lay_out(given.output, used.output, layout);
+  lay_out(given.output, used.output, layout, /*may_be_part=*/true);
   if (given.bias.defined()) lay_out(given.bias, used.bias, Layout::contiguous);
   for (std::size_t i = 0; i < call.epilogue.operands.size(); ++i) {
     const bool is_image = call.epilogue.operands[i] == ConvolutionEpilogue::Operand::image;
@@ -167,7 +169,7 @@ std::size_t plan_scratch(const ConvolutionCall& call, Layout layout) {
   std::size_t bytes = scratch_alignment + aligned_bytes(workspace_bytes(*plan));
   const cudnn::ConvolutionOperands& o = call.operands;
   for (const Tensor& tensor : {o.input, o.weight, o.output, call.residual()}) {
-    if (tensor.defined() && !lies_in(tensor, layout)) bytes += aligned_bytes(static_cast<std::size_t>(tensor.bytes()));
+    if (tensor.defined() && !tensor.is_contiguous(layout)) bytes += aligned_bytes(static_cast<std::size_t>(tensor.bytes()));
   }
   return bytes;
 }
@@ -208,6 +210,8 @@ std::size_t plan_scratch(const ConvolutionCall& call) {
 
 bool plan_takes_parts(const ConvolutionCall& parts, const ConvolutionCall& of_wholes) {
   const Layout layout = layout_of_plan(parts.operands.input, parts.operands.output);
+  const Tensor residual = parts.residual();
+  if (residual.defined() && !residual.is_contiguous(layout)) return false;
   if (layout != Layout::channels_last || mirror_to_run(of_wholes, layout)) return false;
   const cudnn::ConvolutionPlan *const plan = plan_for(parts, layout), *const usual = plan_for(of_wholes, layout);
   return plan && usual && cudnn::facts(*plan).engine == cudnn::facts(*usual).engine && workspace_bytes(*plan) <= workspace_bytes(*usual);

@@ -17,7 +17,6 @@
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/reduction/softmax.h"
 #include "frit/ops/shape/shape_ops.h"
 #include "graph/graph_checks.h"
 
@@ -189,7 +188,7 @@ TEST(Executable, WhatIsJoinedIsComputedWhereItIsJoined) {
   const auto build = [](Graph& graph, bool apart) {
     const Value x = graph.input("x", {2, 16, 9, 7});
     const auto convolved = [&](Value of, const char* name, std::int64_t channels, std::int64_t taps) {
-      return conv2d(of, graph.input(name, {channels, of.dim(1), taps, taps}), {.padding = {taps / 2}});
+      return conv2d(of, graph.input(name, {channels, of.dim(1), taps, taps}), {}, {.padding = {taps / 2, taps / 2}});
     };
     const Value narrow = relu(convolved(x, "one", 24, 1)), wide = convolved(x, "three", 32, 3), own = exp(x);
     const Value joined = concatenate({narrow, wide, own}, 1);  // `narrow` is read once more, and so is part of the joined

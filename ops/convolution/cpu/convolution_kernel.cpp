@@ -212,8 +212,14 @@ bool takes_parts(const Convolution& convolution, const KernelContext& call, cons
   if (!is_computed_there || has_small_groups(of_call.direction, of_call.element_size())) return false;
   const std::vector<Tensor> inputs = wholes(call.inputs), outputs = wholes(call.outputs);
   const KernelContext of_wholes{call.op, call.attributes, inputs, outputs, {}};
-  const auto scratch = [&](const KernelContext& context) { return FollowedConvolution(convolution, context, stages).scratch(); };
-  return scratch(call) <= scratch(of_wholes);
+  std::vector<Tensor> operands;
+  std::optional<Stages> stages_of_wholes;
+  if (stages != nullptr) {
+    operands = wholes(stages->after_inputs);
+    stages_of_wholes.emplace(Stages{stages->before, stages->input, stages->input_type, stages->before_inputs, stages->after, operands});
+  }
+  const Stages* const other = stages == nullptr ? nullptr : &*stages_of_wholes;
+  return FollowedConvolution(convolution, call, stages).scratch() <= FollowedConvolution(convolution, of_wholes, other).scratch();
 }
 
 /// With programs that leave the type as it is.
