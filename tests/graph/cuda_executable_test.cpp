@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "first_gpu.h"
+#include "frit/autograd/gradient.h"
 #include "frit/core/cuda/device.h"
 #include "frit/core/random.h"
 #include "frit/graph/pipeline.h"
@@ -10,6 +11,7 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
+#include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
@@ -61,6 +63,58 @@ TEST_F(CudaExecutable, PartsAreReadWhereTheyLie) {
       const std::vector<double> there = found.output(output).to(Device::cpu()).to_vector<double>();
       ASSERT_EQ(here.size(), there.size());
       for (std::size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(there[i], here[i], 2e-3 * (1 + std::abs(here[i]))) << dtype << output << i;
+    }
+  }
+}
+
+/// The step of a U-Net down and up again, and its gradients, so large that kernels are compiled for it. `apart`: with the joined images as
+/// outputs, too, which have memory of their own.
+Graph level(DType dtype, bool apart) {
+  Graph graph;
+  Values weights;
+  const auto weight = [&](const char* name, const Shape& shape) { return weights.emplace_back(graph.input(name, shape, dtype)); };
+  const ConvolutionOptions same{.padding = {1, 1, 1}}, half{.stride = {2, 2, 2}, .padding = {1, 1, 1}}, twice{.stride = {2, 2, 2}};
+  const Value x = graph.input("x", {2, 32, 48, 48, 48}, dtype);
+  const Value skip = leaky_relu(instance_norm(conv3d(x, weight("first", {32, 32, 3, 3, 3}), {}, same)));
+  const Value down = relu(conv3d(skip, weight("down", {64, 32, 3, 3, 3}), {}, half));
+  const Value up = conv_transpose3d(down, weight("up", {64, 32, 2, 2, 2}), weight("bias", {32}), twice);
+  const Value y = relu(conv3d(concatenate({up, skip}, 1), weight("last", {32, 64, 3, 3, 3}), {}, same));
+  graph.output("y", y);
+  const Values gradients = gradient(mean(square(y)), weights);
+  for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
+  if (apart) graph.output("skip", skip), graph.output("up", up);
+  return graph::apply(graph::cleanup_pipeline(), std::move(graph));
+}
+
+TEST_F(CudaExecutable, WhatIsJoinedIsComputedWhereItIsJoined) {
+  for (const DType dtype : {DType::f16, DType::f32}) {
+    Bindings inputs;
+    const Graph together = level(dtype, false), apart = level(dtype, true);
+    for (const graph::Node* node : together.all(graph::NodeKind::input)) {
+      const Tensor tensor = Tensor::empty(together.type(node->outputs[0]).shape, dtype);
+      fill_normal(tensor, 0, node->name == "x" ? 1 : 0.1, 1, inputs.size());
+      inputs[node->name] = tensor;
+    }
+    State states[] = {State(first_gpu), State(first_gpu)};
+    graph::Executable found(together, states[0]), expected(apart, states[1]);
+    const auto joins = [](const graph::Executable& executable) {
+      std::string text;
+      for (const graph::Step& step : executable.steps()) text += step.op->name == "concatenate" ? "concatenate " : "";
+      return text;
+    };
+    EXPECT_EQ(joins(expected), "concatenate ");
+    EXPECT_EQ(joins(found), "") << dtype;
+    for (graph::Executable* executable : {&expected, &found}) executable->run(inputs);
+    for (const graph::Output& output : together.outputs()) {
+      const std::vector<double> here = expected.output(output.name).to(Device::cpu()).to_vector<double>();
+      const std::vector<double> there = found.output(output.name).to(Device::cpu()).to_vector<double>();
+      double largest = 0, difference = 0;
+      for (std::size_t i = 0; i < here.size(); ++i) {
+        largest = std::max(largest, std::abs(here[i]));
+        difference = std::max(difference, std::abs(here[i] - there[i]));
+      }
+      EXPECT_GT(largest, 0);
+      EXPECT_LE(difference, (dtype == DType::f16 ? 2e-3 : 1e-4) * largest) << dtype << ' ' << output.name;
     }
   }
 }
