@@ -13,6 +13,7 @@
 #include "frit/ops/convolution/tiles/phase_convolution.h"
 #include "frit/ops/cuda/elementwise.cuh"
 #include "frit/ops/elementwise/elementwise.h"
+#include "frit/ops/elementwise/staged_kernel.cuh"
 #include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/run.h"
 #include "frit/ops/operator/unplaced_call.h"
@@ -115,6 +116,8 @@ std::string describe(const ConvolutionCall& call) {
 
 /// Whether the kernel that is the fastest for such images takes parts of others.
 bool takes_parts(const ConvolutionCall& parts, const ConvolutionCall& of_wholes) {
+  const auto& [input, weight, output, bias, others] = parts.operands;
+  if (!has_channel_vectors(input) || !has_channel_vectors(output) || !weight.is_contiguous(weight.layout())) return false;
   if (is_empty(parts) || converts_image(of_wholes)) return false;
   const std::optional<OwnKernel> kernel = own_kernel(parts), usual = own_kernel(of_wholes);
   if (!kernel && !usual) return plan_takes_parts(parts, of_wholes);
