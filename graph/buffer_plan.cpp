@@ -240,8 +240,8 @@ class BufferPlanner {
 
   bool is_joined_in_place(const Node& node) const {
     return graph_.type(node.outputs[0]).bytes() > 0 && std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
-      return plan_.place[static_cast<std::size_t>(input)].whole == node.outputs[0] || graph_.type(input).bytes() == 0;
-    });
+             return plan_.place[static_cast<std::size_t>(input)].whole == node.outputs[0] || graph_.type(input).bytes() == 0;
+           });
   }
 
   /// A part that lies as memory of its own would, or that nobody reads but kernels that take any strides. Not one for which alone much more

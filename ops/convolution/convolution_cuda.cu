@@ -114,13 +114,13 @@ std::string describe(const ConvolutionCall& call) {
   return own ? own->schedule : describe_plan(call);
 }
 
-/// Whether the kernel that is the fastest for such images takes parts of others.
+/// Whether the kernel that is the fastest for such images takes parts of others. cuDNN 9.19's plans do not: they make wholes of them first,
+/// which takes longer than to join the parts.
 bool takes_parts(const ConvolutionCall& parts, const ConvolutionCall& of_wholes) {
   const auto& [input, weight, output, bias, others] = parts.operands;
   if (!has_channel_vectors(input) || !has_channel_vectors(output) || !weight.is_contiguous(weight.layout())) return false;
   if (is_empty(parts) || converts_image(of_wholes)) return false;
   const std::optional<OwnKernel> kernel = own_kernel(parts), usual = own_kernel(of_wholes);
-  if (!kernel && !usual) return plan_takes_parts(parts, of_wholes);
   return kernel && kernel->takes_parts && usual && std::string_view(kernel->schedule) == usual->schedule;
 }
 

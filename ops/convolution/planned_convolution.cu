@@ -9,20 +9,14 @@
 #include "frit/ops/convolution/mirrored_convolution.h"
 #include "frit/ops/convolution/planned_convolution.h"
 #include "frit/ops/cuda/elementwise.cuh"
-#include "frit/ops/elementwise/staged_kernel.cuh"
 
 namespace frit::ops {
 namespace {
 
-/// A part of a wider image's channels lies channels-last, too.
-bool lies_in(const Tensor& tensor, Layout layout) {
-  return tensor.is_contiguous(layout) || (layout == Layout::channels_last && has_channel_vectors(tensor));
-}
-
 /// That of both images, or where they differ that of the larger one.
 Layout layout_of_plan(const Tensor& input, const Tensor& output) {
   for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
-    if (lies_in(input, layout) && lies_in(output, layout)) return layout;
+    if (input.is_contiguous(layout) && output.is_contiguous(layout)) return layout;
   }
   const Tensor& larger = input.elements() > output.elements() ? input : output;
   return larger.is_contiguous() ? Layout::contiguous : Layout::channels_last;
@@ -41,15 +35,10 @@ ConvolutionGeometry with_depth_as_batch(ConvolutionGeometry g, Layout layout) {
 cudnn::ConvolutionKey key_of(const ConvolutionCall& call, Layout layout) {
   const Numerics settings = numerics();
   const Tensor& result = call.operands.result(call.kind);
-  const auto pitch = [](const Tensor& image) {
-    return image.is_contiguous(image.layout()) || !has_channel_vectors(image) ? 0 : image.pixel_pitch();
-  };
   return {.kind = call.kind,
           .geometry = with_depth_as_batch(call.geometry, layout),
           .dtype = result.dtype(),
           .layout = layout,
-          .input_pitch = pitch(call.operands.input),
-          .output_pitch = pitch(call.operands.output),
           .bias = call.operands.bias.defined(),
           .epilogue = call.epilogue,
           .tf32 = settings.tf32 && result.dtype() == DType::f32,
@@ -125,8 +114,8 @@ class Pieces {
 
 /// The tensor, if it lies as a plan wants it, or uninitialised memory that does; undefined if there is not so much. A graph aligns all its
 /// tensors; one that a call at once brings as it lies may get memory of its own.
-Tensor laid_out(const Tensor& tensor, Layout layout, bool may_be_part, Pieces& pieces) {
-  const bool fits = may_be_part ? lies_in(tensor, layout) : tensor.is_contiguous(layout);
+Tensor laid_out(const Tensor& tensor, Layout layout, Pieces& pieces) {
+  const bool fits = tensor.is_contiguous(layout);
   if (fits && cuda::aligned_for_vectors(tensor.raw())) return tensor;
   if (fits) return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device(), layout);
   void* const memory = pieces.take(static_cast<std::size_t>(tensor.bytes()));
@@ -143,14 +132,14 @@ bool run_plan(const ConvolutionCall& call, Layout layout, std::span<std::byte> s
   void* const workspace = pieces.take(workspace_bytes(*plan));
   cudnn::ConvolutionOperands used;
   bool enough = workspace != nullptr;
-  const auto lay_out = [&](const Tensor& from, Tensor& to, Layout to_layout, bool may_be_part = false) {
-    to = laid_out(from, to_layout, may_be_part, pieces);
+  const auto lay_out = [&](const Tensor& from, Tensor& to, Layout to_layout) {
+    to = laid_out(from, to_layout, pieces);
     enough = enough && to.defined();
     if (enough && to.raw() != from.raw() && &from != &result) copy(to, from);
   };
-  lay_out(given.input, used.input, layout, /*may_be_part=*/true);
+  lay_out(given.input, used.input, layout);
   lay_out(given.weight, used.weight, layout);
-  lay_out(given.output, used.output, layout, /*may_be_part=*/true);
+  lay_out(given.output, used.output, layout);
   if (given.bias.defined()) lay_out(given.bias, used.bias, Layout::contiguous);
   for (std::size_t i = 0; i < call.epilogue.operands.size(); ++i) {
     const bool is_image = call.epilogue.operands[i] == ConvolutionEpilogue::Operand::image;
@@ -206,19 +195,6 @@ std::size_t plan_scratch(const ConvolutionCall& call) {
     return scratch_alignment + aligned_bytes(static_cast<std::size_t>(o.weight.bytes())) + plan_scratch(*mirror, layout);
   }
   return plan_scratch(call, layout);
-}
-
-bool plan_takes_parts(const ConvolutionCall& parts, const ConvolutionCall& of_wholes) {
-  constexpr double most_time = 1.1;  // of the other's: to copy takes a tenth of what it takes to compute
-  const Layout layout = layout_of_plan(parts.operands.input, parts.operands.output);
-  const Tensor residual = parts.residual();
-  if (residual.defined() && !residual.is_contiguous(layout)) return false;
-  if (layout != Layout::channels_last || mirror_to_run(of_wholes, layout)) return false;
-  const cudnn::ConvolutionPlan *const plan = plan_for(parts, layout), *const usual = plan_for(of_wholes, layout);
-  if (plan == nullptr || usual == nullptr || workspace_bytes(*plan) > workspace_bytes(*usual)) return false;
-  const LibraryPlan &own = cudnn::facts(*plan), &other = cudnn::facts(*usual);
-  const bool timed = own.microseconds > 0 && other.microseconds > 0;
-  return timed ? own.microseconds <= most_time * other.microseconds : own.engine == other.engine;
 }
 
 std::string describe_plan(const ConvolutionCall& call) {

@@ -15,8 +15,6 @@ inline std::size_t aligned_bytes(std::size_t bytes) { return (bytes + scratch_al
 bool run_plan(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st* stream);
 /// Room for the workspace and for what must be rearranged. Looks for the plan that the call will need.
 std::size_t plan_scratch(const ConvolutionCall& call);
-/// For Kernel::takes_parts, of images some of which are parts of others: whether cuDNN's plan is as fast as for wholes.
-bool plan_takes_parts(const ConvolutionCall& parts, const ConvolutionCall& of_wholes);
 /// For Kernel::describe.
 std::string describe_plan(const ConvolutionCall& call);
 

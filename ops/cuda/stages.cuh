@@ -36,10 +36,7 @@ __device__ std::int64_t place_in_part(const Place& place) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(place.offset - place.channel) / channels * pitch) + place.channel;
 }
 template <int channels, int pitch>
-  requires(channels == pitch)
-__device__ std::int64_t place_in_part(const Place& place) {
-  return place.offset;
-}
+requires(channels == pitch) __device__ std::int64_t place_in_part(const Place& place) { return place.offset; }
 
 /// A tensor, of the image's shape and layout.
 template <class T>

@@ -138,7 +138,7 @@ struct Kernel {
   /// Tensor::pixel_pitch), as fast as if they had memory of their own, which they get else. Looks at nothing that lies in memory. Not asked
   /// for inputs alone if the kernel is `strided`. Missing: it does not.
   std::function<bool(const KernelContext&)> takes_parts = {};
-  bool halves = false;   ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
+  bool halves = false;  ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
   std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none
   /// Asked as the scratch rule is. Missing: calls make nothing of the kind.
   std::function<Prepacking(const InferContext&)> prepacking = {};

@@ -67,16 +67,16 @@ TEST_F(CudaExecutable, PartsAreReadWhereTheyLie) {
   }
 }
 
-/// The step of a U-Net down and up again, and its gradients, so large that kernels are compiled for it. `apart`: with the joined images as
-/// outputs, too, which have memory of their own.
+/// A step of a U-Net up again, and its gradients, so large that kernels are compiled for it. `apart`: with the joined images as outputs,
+/// too, which have memory of their own.
 Graph level(DType dtype, bool apart) {
   Graph graph;
   Values weights;
   const auto weight = [&](const char* name, const Shape& shape) { return weights.emplace_back(graph.input(name, shape, dtype)); };
   const ConvolutionOptions same{.padding = {1, 1, 1}}, half{.stride = {2, 2, 2}, .padding = {1, 1, 1}}, twice{.stride = {2, 2, 2}};
   const Value x = graph.input("x", {2, 32, 48, 48, 48}, dtype);
-  const Value skip = leaky_relu(instance_norm(conv3d(x, weight("first", {32, 32, 3, 3, 3}), {}, same)));
-  const Value down = relu(conv3d(skip, weight("down", {64, 32, 3, 3, 3}), {}, half));
+  const Value first = conv3d(x, weight("first", {32, 32, 3, 3, 3}), {}, same), skip = leaky_relu(instance_norm(first));
+  const Value down = relu(conv3d(first, weight("down", {64, 32, 3, 3, 3}), {}, half));
   const Value up = conv_transpose3d(down, weight("up", {64, 32, 2, 2, 2}), weight("bias", {32}), twice);
   const Value y = relu(conv3d(concatenate({up, skip}, 1), weight("last", {32, 64, 3, 3, 3}), {}, same));
   graph.output("y", y);

@@ -48,7 +48,8 @@ struct Convolution {
 
   Call of(const KernelContext& call) const {
     const Tensor &image = call.inputs[0], &weight = call.inputs[1];
-    return {geometry, back, image.shape(), {weight.dtype(), weight.shape()}, call.attributes, {ImagePlace(image), ImagePlace(call.outputs[0])}};
+    return {
+        geometry, back, image.shape(), {weight.dtype(), weight.shape()}, call.attributes, {ImagePlace(image), ImagePlace(call.outputs[0])}};
   }
 
   /// Of images as they are computed with.

@@ -140,7 +140,8 @@ inline bool lies_channels_last(ImagePlace place, std::int64_t channels, const Im
 template <class T>
 const T* in_channels_last(Image<const T> image, std::int64_t samples, std::int64_t channels, const ImageAxes& size, T* memory) {
   if (lies_channels_last(image.place, channels, size)) return image.data;
-  copy(tensor_of(memory, Layout::channels_last, samples, channels, size), tensor_of(image.data, image.place.layout, samples, channels, size));
+  copy(tensor_of(memory, Layout::channels_last, samples, channels, size),
+       tensor_of(image.data, image.place.layout, samples, channels, size));
   return memory;
 }
 

@@ -270,7 +270,7 @@ std::optional<OwnKernel> patch_kernel(const ConvolutionCall& call) {
                    patches.call.result);
   };
   const std::int64_t packed_bytes = patches->call.packed(patches->shape).bytes(static_cast<int>(patches->call.parts(patches->shape)));
-  return OwnKernel{"patch by patch", alignment + static_cast<std::size_t>(packed_bytes), run, ConvolutionStages::finishes(call), prepare,
+  return OwnKernel{"patch by patch",    alignment + static_cast<std::size_t>(packed_bytes), run, ConvolutionStages::finishes(call), prepare,
                    /*takes_parts=*/true};
 }
 

@@ -296,7 +296,8 @@ struct PatchTaps : PatchCall {
       for (int other = 0; other < shape.other_taps(); ++other) {
         const Rows rows = rows_of(own_row + memory.input(), other, lane);
         memory.weight_ring.full().wait(memory.weight_ring.parity);
-        multiply_taps(sums, even, odd, rows, right + warpgroup::units(memory.weight()), begun, std::make_integer_sequence<int, fragments>());
+        multiply_taps(sums, even, odd, rows, right + warpgroup::units(memory.weight()), begun,
+                      std::make_integer_sequence<int, fragments>());
         memory.weight_ring.next();
       }
       inputs_used = true;

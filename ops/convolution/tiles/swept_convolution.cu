@@ -156,8 +156,8 @@ std::optional<OwnKernel> swept_kernel(const ConvolutionCall& call) {
       run_centre(kernel, stages, image, result, stream);
     });
   };
-  return OwnKernel{"swept over columns", 0, run, ConvolutionStages::finishes(call),
-                   [&call] { dispatch_launches(call, prepare_centre); }, /*takes_parts=*/true};
+  return OwnKernel{"swept over columns", 0, run, ConvolutionStages::finishes(call), [&call] { dispatch_launches(call, prepare_centre); },
+                   /*takes_parts=*/true};
 }
 
 std::optional<OwnKernel> swept_convolution(const ConvolutionCall& call) {

@@ -60,7 +60,7 @@ struct SweepShape : SweepColumn<flat> {
 struct SweptTiles {
   int input[3], output[3], padding[3];
   int in_channels, out_channels;
-  int pitch;  ///< elements from a pixel of the input to the next
+  int pitch;              ///< elements from a pixel of the input to the next
   int first_channel = 0;  ///< of those that are multiplied, where not all are at a time
   int columns_across, columns_deep, columns;
   bool mirrored;                                          ///< the taps, as of a data gradient

@@ -24,8 +24,8 @@ struct WindowTile {
 /// The threads that stage start copies of a box of pixels, of a block's channels, zeros for those that do not exist; body(pixel, body(row,
 /// column, to)).
 template <class Stored, class Place>
-__device__ void stage_pixels(int thread, std::uint32_t to, const Stored* image, int pixels, int pitch, int channels,
-                             int block_channels, int first_channel, bool any, const Place& place) {
+__device__ void stage_pixels(int thread, std::uint32_t to, const Stored* image, int pixels, int pitch, int channels, int block_channels,
+                             int first_channel, bool any, const Place& place) {
   constexpr int width = cuda::vector_width<Stored>;
   const int vectors = block_channels / width, vector = thread % vectors;
   const int channel = first_channel + vector * width;

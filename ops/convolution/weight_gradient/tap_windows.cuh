@@ -20,7 +20,7 @@ struct TapWindows {
   static constexpr int most_warps = 12, stagers = 128;  ///< of a block: warps that multiply, at most; threads that stage
 
   int out_channels, in_channels;
-  int out_pitch, in_pitch;  ///< elements from a pixel to the next of the gradient and of the input
+  int out_pitch, in_pitch;                                  ///< elements from a pixel to the next of the gradient and of the input
   int input[3], size[3], kernel[3], stride[3], padding[3];  ///< size: of the output
   int block_outputs, block_inputs, block_depths;            ///< of a block: channels, and depths of its window
   int output_blocks, input_blocks, windows[3];              ///< a kind of block has one of each

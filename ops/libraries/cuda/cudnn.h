@@ -21,13 +21,12 @@ std::string version();
 enum class ConvolutionKind { forward, data_gradient, weight_gradient };
 
 /// What a plan depends on, besides the library's version, of which a process has one. All tensors lie in `layout`, at addresses that are a
-/// multiple of 16. Bias and epilogue of parts of images are fused, or there is no plan.
+/// multiple of 16.
 struct ConvolutionKey {
   ConvolutionKind kind = ConvolutionKind::forward;
   ops::ConvolutionGeometry geometry = {};
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;
-  std::int64_t input_pitch = 0, output_pitch = 0;  ///< elements from a pixel to the next of images that are parts of wider ones; else 0
   bool bias = false;           ///< is added to the result, an image
   ops::ConvolutionEpilogue epilogue = {};
   bool tf32 = false;           ///< as in Numerics; false for other dtypes than f32

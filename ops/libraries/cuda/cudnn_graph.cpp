@@ -26,13 +26,10 @@ Shape shape_of(std::int64_t first, std::int64_t second, const ops::ImageAxes& im
   return shape;
 }
 
-Descriptor tensor_descriptor(std::int64_t id, const Shape& shape, DType dtype, Layout layout, bool within_graph = false,
-                             std::int64_t pitch = 0) {
-  Shape wide = shape;
-  if (pitch > 0) wide[1] = pitch;
+Descriptor tensor_descriptor(std::int64_t id, const Shape& shape, DType dtype, Layout layout, bool within_graph = false) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id).set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type(dtype));
-  tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, shape).set(CUDNN_ATTR_TENSOR_STRIDES, dense_strides(wide, layout));
+  tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, shape).set(CUDNN_ATTR_TENSOR_STRIDES, dense_strides(shape, layout));
   tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{16}).set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, within_graph);
   tensor.finalize();
   return tensor;
@@ -89,9 +86,9 @@ Descriptor operand_descriptor(const ConvolutionKey& key, std::int64_t id) {
 Descriptor operation_graph(const ConvolutionKey& key, Fused fused, cudnnHandle_t handle) {
   const ConvolutionShapes shapes(key);
   const bool forward = key.kind == ConvolutionKind::forward;
-  const Descriptor input = tensor_descriptor(input_id, shapes.input, key.dtype, key.layout, false, key.input_pitch);
+  const Descriptor input = tensor_descriptor(input_id, shapes.input, key.dtype, key.layout);
   const Descriptor weight = tensor_descriptor(weight_id, shapes.weight, key.dtype, key.layout);
-  const Descriptor output = tensor_descriptor(output_id, shapes.output, key.dtype, key.layout, false, key.output_pitch);
+  const Descriptor output = tensor_descriptor(output_id, shapes.output, key.dtype, key.layout);
   const Shape& result = forward ? shapes.output : shapes.input;
   const std::vector<PointwiseNode> nodes = pointwise_nodes(key, fused);
   std::vector<Descriptor> inner;  // what the convolution and all nodes but the last give
@@ -237,10 +234,9 @@ std::string problem_text(const ConvolutionKey& key) {
   const ConvolutionShapes shapes(key);
   const ops::ConvolutionGeometry& g = key.geometry;
   const auto image = [&](const ops::ImageAxes& axes) { return image_dims(axes, shapes.image_rank()); };
-  const auto part = [](std::int64_t pitch) { return pitch > 0 ? concat(" of ", pitch, " channels") : ""; };
   return concat(version(), ", ", cuda::model(key.device), ": ", name_of(key.kind), ' ', key.dtype, key.tf32 ? " in tf32" : "", ' ',
-                key.layout == Layout::contiguous ? "contiguous" : "channels-last", ", input ", shapes.input, part(key.input_pitch), ", weight ", shapes.weight,
-                ", output ", shapes.output, part(key.output_pitch), ", stride ", image(g.stride), ", padding ", image(g.padding), ", dilation ", image(g.dilation),
+                key.layout == Layout::contiguous ? "contiguous" : "channels-last", ", input ", shapes.input, ", weight ", shapes.weight,
+                ", output ", shapes.output, ", stride ", image(g.stride), ", padding ", image(g.padding), ", dilation ", image(g.dilation),
                 ", groups ", g.groups, key.bias ? ", bias" : "", epilogue_text(key.epilogue), key.deterministic ? ", deterministic" : "",
                 ", workspace at most ", key.workspace_limit);
 }

@@ -90,22 +90,18 @@ class Search {
 
   void allocate() {
     const ConvolutionShapes shapes(key_);
-    const auto noise = [&](Shape shape, std::int64_t pitch = 0) {
-      const std::int64_t channels = shape[1];
-      if (pitch > 0) shape[1] = pitch;
+    const auto noise = [&](const Shape& shape) {
       const Tensor tensor = Tensor::empty(shape, key_.dtype, device_, key_.layout);
       cuda::fill_with_noise(tensor);
-      return pitch > 0 ? tensor.slice(1, 0, channels) : tensor;
+      return tensor;
     };
-    operands_ = {noise(shapes.input, key_.input_pitch), noise(shapes.weight), noise(shapes.output, key_.output_pitch), {}};
+    operands_ = {noise(shapes.input), noise(shapes.weight), noise(shapes.output), {}};
     if (key_.bias) operands_.bias = noise(shapes.bias).reshape({-1});
     for (std::size_t i = 0; i < key_.epilogue.operands.size(); ++i) operands_.others.push_back(noise(operand_shape(key_, i)));
     if (trial_ != Trial::first_that_works) timer_.emplace(device_);
   }
 
   void try_graph(Fused fused) {
-    const bool leaves_something = (key_.bias && !fused.bias) || (!key_.epilogue.steps.empty() && !fused.epilogue);
-    if (leaves_something && key_.input_pitch + key_.output_pitch > 0) return;
     if (timed()) return try_all(fused);
     // The first that works, and a few more while that is slow. Where cuDNN's guess is to be compiled first, what it fuses is quicker left
     // to a pass, but for large images; a guess that is not may take a hundred times as long as another graph's.
