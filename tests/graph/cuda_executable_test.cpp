@@ -11,7 +11,6 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/arithmetic.h"
-#include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/pool/pool.h"
 #include "frit/ops/reduction/reduction.h"
@@ -80,7 +79,7 @@ Graph level(DType dtype, bool apart) {
   const Value up = conv_transpose3d(down, weight("up", {64, 32, 2, 2, 2}), weight("bias", {32}), twice);
   const Value y = relu(conv3d(concatenate({up, skip}, 1), weight("last", {32, 64, 3, 3, 3}), {}, same));
   graph.output("y", y);
-  const Values gradients = gradient(mean(square(y)) * 1024.0, weights);
+  const Values gradients = gradient(sum(y * graph.input("target", y.shape(), dtype)), weights);
   for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
   if (apart) graph.output("skip", skip), graph.output("up", up);
   return graph::apply(graph::cleanup_pipeline(), std::move(graph));
