@@ -79,7 +79,8 @@ Graph level(DType dtype, bool apart) {
   const Value up = conv_transpose3d(down, weight("up", {64, 32, 2, 2, 2}), weight("bias", {32}), twice);
   const Value y = relu(conv3d(concatenate({up, skip}, 1), weight("last", {32, 64, 3, 3, 3}), {}, same));
   graph.output("y", y);
-  const Values gradients = gradient(sum(y * graph.input("target", y.shape(), dtype)), weights);
+  const Shape shape = y.shape();
+  const Values gradients = gradient(sum(y * graph.input("factors", shape, dtype)), weights);
   for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
   if (apart) graph.output("skip", skip), graph.output("up", up);
   return graph::apply(graph::cleanup_pipeline(), std::move(graph));
