@@ -8,6 +8,7 @@
 
 #include "frit/core/memory/allocator.h"
 #include "frit/core/random.h"
+#include "frit/graph/pipeline.h"
 #include "frit/graph/program.h"
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
@@ -244,6 +245,22 @@ TEST(Executable, OnlyWhatIsComputedOnceCanBeJoinedInPlace) {
   }
   ASSERT_EQ(w.size(), 32u);
   for (const double row : w) EXPECT_NEAR(row, 1, 1e-6);
+}
+
+/// A plan looks at nothing that lies in memory: a program's single number, far out in what it is a part of, has none yet.
+TEST(Executable, ANumberThatIsAPartMayFollowAConvolution) {
+  constexpr std::int64_t numbers = 4'000'000;
+  Graph graph;
+  const Value many = exp(expand(graph.input("x", {1}), {numbers}));
+  const Value number = slice(many, 0, numbers - 3, numbers - 2);
+  const Value y = conv2d(graph.input("image", {1, 16, 5, 5}), graph.input("weight", {16, 16, 1, 1}));
+  graph.output("y", sigmoid(y) / number);
+  graph.output("many", many);  // so that the part may lie in it
+  const Graph compiled = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), std::move(graph));
+  const Bindings inputs = {{"x", Tensor::full({1}, std::log(2), DType::f32)},
+                           {"image", Tensor::zeros({1, 16, 5, 5})},
+                           {"weight", Tensor::zeros({16, 16, 1, 1})}};
+  for (const double value : run(compiled, inputs, "y")) ASSERT_NEAR(value, 0.25, 1e-6);
 }
 
 TEST(Executable, PartsInOnePieceAreReadWhereTheyLieByAnyKernel) {

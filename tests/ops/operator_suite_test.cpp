@@ -134,7 +134,9 @@ TEST_P(OperatorSuite, TakesThePartsThatItSays) {
     });
   }
   const bool has_images = op().name == "chain" || op().name == "conv3d" || op().name == "elementwise" || op().name == "concatenate";
-  EXPECT_GE(taken, has_images ? 4 : 0);
+  if (has_images) {
+    EXPECT_GE(taken, 4);
+  }
 }
 
 TEST_P(OperatorSuite, GivesTheSameOfImagesWithOneRow) {

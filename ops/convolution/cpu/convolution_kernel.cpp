@@ -206,21 +206,25 @@ class FollowedConvolution {
   std::optional<BlockProgram> program_;  ///< else
 };
 
-/// Images that may be parts of others, where as much memory does as for wholes.
-bool takes_parts(const Convolution& convolution, const KernelContext& call, const Stages* stages) {
+/// Images that may be parts of others, where as much memory does as for wholes. A program reads its single numbers when it is bound: here
+/// they have no memory yet.
+bool takes_parts(const Convolution& convolution, const KernelContext& call, const Stages* given) {
   const Call of_call = convolution.of(call);
   const bool is_computed_there = of_call.weight.dtype == computed_dtype(of_call.weight.dtype);
   if (!is_computed_there || has_small_groups(of_call.direction, of_call.element_size())) return false;
   const std::vector<Tensor> inputs = wholes(call.inputs), outputs = wholes(call.outputs);
   const KernelContext of_wholes{call.op, call.attributes, inputs, outputs, {}};
   std::vector<Tensor> operands;
-  std::optional<Stages> stages_of_wholes;
-  if (stages != nullptr) {
-    operands = wholes(stages->after_inputs);
-    stages_of_wholes.emplace(Stages{stages->before, stages->input, stages->input_type, stages->before_inputs, stages->after, operands});
+  if (given != nullptr) operands.assign(given->after_inputs.begin(), given->after_inputs.end());
+  for (Tensor& operand : operands) {
+    if (operand.elements() == 1) operand = Tensor::over(nullptr, operand.shape(), operand.dtype(), operand.device(), nullptr);
   }
-  const Stages* const other = stages == nullptr ? nullptr : &*stages_of_wholes;
-  return FollowedConvolution(convolution, call, stages).scratch() <= FollowedConvolution(convolution, of_wholes, other).scratch();
+  const auto scratch = [&](const KernelContext& context, const std::vector<Tensor>& after_inputs) {
+    if (given == nullptr) return FollowedConvolution(convolution, context, nullptr).scratch();
+    const Stages stages{given->before, given->input, given->input_type, given->before_inputs, given->after, after_inputs};
+    return FollowedConvolution(convolution, context, &stages).scratch();
+  };
+  return scratch(call, operands) <= scratch(of_wholes, wholes(operands));
 }
 
 /// With programs that leave the type as it is.
