@@ -255,7 +255,7 @@ TEST(Executable, ANumberThatIsAPartMayFollowAConvolution) {
   const Value number = slice(many, 0, numbers - 3, numbers - 2);
   const Value y = conv2d(graph.input("image", {1, 16, 5, 5}), graph.input("weight", {16, 16, 1, 1}));
   graph.output("y", power(sigmoid(y), number));  // whose kernel is chosen by the number
-  graph.output("many", many);  // so that the part may lie in it
+  graph.output("many", many);                    // so that the part may lie in it
   const Graph compiled = graph::apply(graph::cleanup_pipeline(DeviceKind::cpu), std::move(graph));
   const Bindings inputs = {{"x", Tensor::full({1}, std::log(2), DType::f32)},
                            {"image", Tensor::zeros({1, 16, 5, 5})},
