@@ -19,7 +19,8 @@ Graph fold_constants(const Graph& graph);
 Graph drop_neutral_operands(const Graph& graph);
 /// Replaces chains of operators by the fused operator whose decomposition they are.
 Graph fuse(const Graph& graph);
-/// Likewise by those operators alone that are elementwise, such as an activation that is spelled out, and norms that are; dead code remains.
+/// Likewise by those operators alone that are elementwise, such as an activation that is spelled out, and norms that are; dead code
+/// remains.
 Graph fuse_elementwise(const Graph& graph);
 /// Where images (N, C, 1, L) become (N, C, L) and back, what lies between is computed on images, by the operators' `with_unit_axis` rule,
 /// and the views go: layouts and chains are of images.
@@ -75,6 +76,9 @@ Graph grow_chains(const Graph& graph, DeviceKind device = DeviceKind::cuda);
 /// read; on a GPU, values are computed again where that moves fewer bytes, and reductions are computed with what they read, by an
 /// operator's `join_reduced` rule.
 Graph join_elementwise(const Graph& graph, DeviceKind device = DeviceKind::cuda);
+
+/// On a GPU, the statistics of norms that write nothing else are computed with what they are of, by a kernel's `join_norm` rule.
+Graph join_norms(const Graph& graph);
 
 /// For inference: each operator becomes what its `at_inference` rule says, and a batch norm part of the convolution before it; what only
 /// training needed is gone.

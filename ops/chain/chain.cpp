@@ -108,7 +108,8 @@ ChainCall::ChainCall(const KernelContext& context)
              inputs.after},
       centre{*call.centre.op, call.centre.attributes, centre_inputs, context.outputs, context.scratch, context.stream, context.prepacked} {
   const StagedKernel& staged = centre.op.kernel_on(context.inputs[0].device()).staged;
-  if (staged && staged.takes(centre, stages)) kernel = &staged;
+  const bool has_programs = !call.before.instructions.empty() || !call.after.instructions.empty();
+  if (has_programs && staged && staged.takes(centre, stages)) kernel = &staged;
 }
 
 namespace {

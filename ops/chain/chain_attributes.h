@@ -17,7 +17,7 @@ struct ChainCall {
   std::vector<Tensor> centre_inputs;  ///< the one that a program gives is undefined
   Stages stages;
   KernelContext centre;                  ///< as its kernel sees it
-  const StagedKernel* kernel = nullptr;  ///< that computes it at once; null where it is computed in its parts
+  const StagedKernel* kernel = nullptr;  ///< that computes it at once; null where it is computed in its parts, or has one
 
   explicit ChainCall(const KernelContext& context);
   ChainCall(const ChainCall&) = delete;

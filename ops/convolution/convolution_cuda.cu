@@ -81,6 +81,7 @@ void run(const ConvolutionCall& call, std::span<std::byte> scratch, CUstream_st*
   }
   bool finished = false;
   const std::optional<OwnKernel> own = call.geometry.batch > 0 ? own_kernel(call, scratch.size()) : std::nullopt;
+  FRIT_CHECK(call.moments.parts == 0 || (own && own->moment_parts == call.moments.parts));
   if (own) {
     own->run(scratch, stream);
     finished = own->finishes;
@@ -146,8 +147,10 @@ void run_program(const ElementwiseAttributes& program, const Tensor& result, con
   op.cuda.run({op, attributes, operands, std::span(&result, 1), {}, stream});
 }
 
-/// With the program that follows it; refers to that.
+/// With what follows it; refers to that.
 ConvolutionCall with_program(ConvolutionCall call, const Stages& stages) {
+  call.moments = stages.moments;
+  if (stages.after.instructions.empty()) return call;
   const cudnn::ConvolutionKind kind = call.kind;
   call.program = &stages.after;
   call.operands.others.assign(stages.after_inputs.begin(), stages.after_inputs.end());
@@ -160,12 +163,18 @@ ConvolutionCall with_program(ConvolutionCall call, const Stages& stages) {
   return call;
 }
 
+/// answer(kernel) of the kernel of frit's own that computes the call, maybe of a converted image; 0 where there is none.
+template <class Answer>
+auto of_own_kernel(const ConvolutionCall& call, const Answer& answer) -> decltype(answer(OwnKernel())) {
+  if (is_empty(call)) return {};
+  if (converts_image(call)) return of_own_kernel(with_image(call, nullptr), answer);
+  const std::optional<OwnKernel> own = own_kernel(call);
+  return own ? answer(*own) : decltype(answer(*own))();
+}
+
 /// Whether the kernel that computes the call takes any program.
 bool is_compiled_with_program(const ConvolutionCall& call) {
-  if (is_empty(call)) return false;
-  if (converts_image(call)) return is_compiled_with_program(with_image(call, nullptr));
-  const std::optional<OwnKernel> own = own_kernel(call);
-  return own && own->prepare;
+  return of_own_kernel(call, [](const OwnKernel& own) { return static_cast<bool>(own.prepare); });
 }
 
 /// Whether a program is to follow a call: any where there is such a kernel, else what libraries are asked for. Other programs are better
@@ -200,6 +209,9 @@ StagedKernel with_programs(ReadConvolution read) {
     return leads(read, call, after, operands);
   };
   staged.mixes_layouts = true;
+  staged.moment_parts = [=](const KernelContext& call, const Stages& stages) {
+    return of_own_kernel(call_of(call, stages), [](const OwnKernel& own) { return own.moment_parts; });
+  };
   staged.takes_parts = [=](const KernelContext& call, const Stages& stages) {
     const std::vector<Tensor> inputs = wholes(call.inputs), outputs = wholes(call.outputs);
     const KernelContext of_wholes{call.op, call.attributes, inputs, outputs, {}};

@@ -16,6 +16,7 @@ struct ConvolutionCall {
   const ElementwiseProgram* program = nullptr;  ///< of what follows, its inputs the result and `operands.others`
   ConvolutionEpilogue epilogue = {};            ///< what a library may be asked for of it: all, or nothing
   cudnn::Finish finish = {};                    ///< its work
+  PartialMoments moments = {};                  ///< where those of the result are to be written, which few kernels find
 
   /// The image among the epilogue's operands; undefined if there is none.
   Tensor residual() const {

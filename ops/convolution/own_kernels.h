@@ -18,6 +18,7 @@ struct OwnKernel {
   bool finishes = false;               ///< computes the epilogue, too
   std::function<void()> prepare = {};  ///< see Kernel::prepare; with one, a kernel is compiled for the call and takes any program
   bool takes_parts = false;            ///< images may be some of the channels of wider ones
+  std::int64_t moment_parts = 0;       ///< that it finds the call's moments in, of each sample; 0: it finds none
 };
 
 /// Convolutions of size 1 and their data gradients, over channels-last images, from at most 64 channels to at most 8 or the other way

@@ -16,7 +16,7 @@
 //   values<width>(words, channels, beside)    the elements, a cuda::Vector<Computed, width>; `beside` are the words of another image that
 //                                             the kernel reads at the same place, Nothing if it reads none: a program may read it too
 // A Sink has Channels and Words likewise, of the operands that it reads besides, and
-//   store<width>(place, elements, words, channels)
+//   store<width>(place, elements, words, channels)   gives the elements as they are stored
 
 namespace frit::ops::stages {
 
@@ -85,8 +85,11 @@ struct StoredSink {
     return {};
   }
   template <int width, class C>
-  __device__ void store(const Place& place, const cuda::Vector<C, width>& elements, const Words<width>&, const Channels<width>&) const {
-    cuda::store_elements(data + place_in_part<image_channels, pitch>(place), converted<T, width>(elements), aligned);
+  __device__ cuda::Vector<Computed, width> store(const Place& place, const cuda::Vector<C, width>& elements, const Words<width>&,
+                                                 const Channels<width>&) const {
+    const auto stored = converted<T, width>(elements);
+    cuda::store_elements(data + place_in_part<image_channels, pitch>(place), stored, aligned);
+    return converted<Computed, width>(stored);
   }
 };
 

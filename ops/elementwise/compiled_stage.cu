@@ -176,11 +176,13 @@ class StageText {
 
   void write_store(const Tensor& output) {
     line("  template <int width, class C>");
-    line("  __device__ void store(const stages::Place& place, const cuda::Vector<C, width>& elements, const Words<width>& words, ",
-         "const Channels<width>& channels) const {");
+    line("  __device__ cuda::Vector<Computed, width> store(const stages::Place& place, const cuda::Vector<C, width>& elements, ",
+         "const Words<width>& words, const Channels<width>& channels) const {");
     line("    const auto v0 = converted<Computed, width>(elements);");
     write_computation();
     write_stored(program_.outputs.at(0), *options_.result, 0, output);
+    line("    return converted<Computed, width>(converted<", name_in_programs(*options_.result), ", width>(v", program_.outputs.at(0),
+         "));");
     line("  }");
   }
 

@@ -125,6 +125,7 @@ Operator norm_operator(Operator entry, GeometryRule geometry, std::optional<int>
   if (!affine_axis) return entry;
   entry.outputs.insert(entry.outputs.end(), {"reference", "scale", "shift"});
   entry.staged_output = true;
+  entry.reads_moments = entry.mutates.empty();
   entry.pointwise = normalized_by_coefficients;
   entry.invariance = [=](const Shape& input, const Attributes& attributes) {
     return invariance_of_channels(input, geometry(input, attributes));

@@ -3,12 +3,14 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "frit/core/strided_map.h"
 #include "frit/ops/operator/attributes.h"
+#include "frit/ops/operator/partial_moments.h"
 #include "frit/ops/operator/value.h"
 
 struct CUstream_st;  // what cudaStream_t points to
@@ -17,6 +19,7 @@ namespace frit::ops {
 
 struct ElementwiseProgram;
 struct Operator;
+struct OperatorCall;
 
 /// How the tensors of a call lie; where a list is empty, contiguous.
 struct CallLayouts {
@@ -59,6 +62,7 @@ struct KernelContext {
   std::span<std::byte> scratch;
   CUstream_st* stream = nullptr;        ///< on a CUDA device: where the work is ordered
   std::span<std::byte> prepacked = {};  ///< what Kernel::prepack wrote, 64-byte aligned
+  PartialMoments moments = {};          ///< see Operator::reads_moments
 
   template <class A>
   const A& as() const {
@@ -92,6 +96,7 @@ struct Stages {
   std::span<const Tensor> before_inputs;
   const ElementwiseProgram& after;  ///< its input 0 is what output 0 would be, and its one result what is written there; or empty likewise
   std::span<const Tensor> after_inputs;  ///< its further inputs
+  PartialMoments moments = {};           ///< where those of what is written to output 0 are to be written, too
 
   /// Of the program after the call, which gives `result`.
   std::vector<Tensor> after_operands(const Tensor& result) const {
@@ -114,6 +119,8 @@ struct StagedKernel {
   std::function<bool(const InferContext&, const ElementwiseProgram& after, std::span<const TensorType> operands)> leads = {};
   bool mixes_layouts = false;  ///< the call's images may lie in different layouts; see Kernel::one_layout
   std::function<bool(const KernelContext&, const Stages&)> takes_parts = {};  ///< as that of Kernel
+  /// In how many parts `run` finds the moments of output 0 while it has it; 0: it does not. As `takes`, on the current device. Missing: 0.
+  std::function<std::int64_t(const KernelContext&, const Stages&)> moment_parts = {};
 
   explicit operator bool() const { return static_cast<bool>(run); }
 };
@@ -138,6 +145,12 @@ struct Kernel {
   /// Tensor::pixel_pitch), as fast as if they had memory of their own, which they get else. Looks at nothing that lies in memory. Not asked
   /// for inputs alone if the kernel is `strided`. Missing: it does not.
   std::function<bool(const KernelContext&)> takes_parts = {};
+  /// The attributes with which the operator computes, on the current device, a call together with that of a norm which reads its output 0
+  /// (see Operator::reads_moments) and does not write its own. The inputs are the call's and the norm's other ones, `norm_inputs` of them.
+  /// None if nothing is gained. Missing: none.
+  std::function<std::optional<Attributes>(const OperatorCall& call, const OperatorCall& norm, std::span<const TensorType> inputs,
+                                          std::int64_t norm_inputs)>
+      join_norm = {};
   bool halves = false;  ///< takes f16 and bf16 as they are; otherwise they are converted to f32 around the call
   std::function<std::size_t(const InferContext&)> scratch = {};  ///< bytes of scratch memory; missing: none
   /// Asked as the scratch rule is. Missing: calls make nothing of the kind.

@@ -241,6 +241,9 @@ struct Operator {
   std::vector<IndexInput> index_inputs = {};
   /// Of output 0, for an input 0 of this shape; missing: it has none.
   std::function<Invariance(const Shape& input, const Attributes&)> invariance = {};
+  /// Outputs other than 0 depend on input 0 through the moments of its samples' channels alone, and a CUDA kernel of a call without output
+  /// 0 may get those: it does not read input 0 then.
+  bool reads_moments = false;
   bool repeats = false;  ///< output 0 is input 0, repeated along axes as broadcasting would
   bool view = false;     ///< output 0 is input 0's elements in the same order: no kernel need run
   /// Output 0, of input 0's dtype, is a part of input 0: the tensor that this gives, which lies in the input's memory.

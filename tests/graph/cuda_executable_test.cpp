@@ -86,15 +86,35 @@ Graph level(DType dtype, bool apart) {
   return graph::apply(graph::cleanup_pipeline(), std::move(graph));
 }
 
+Bindings random_inputs(const Graph& graph, DType dtype) {
+  Bindings inputs;
+  for (const graph::Node* node : graph.all(graph::NodeKind::input)) {
+    const Tensor tensor = Tensor::empty(graph.type(node->outputs[0]).shape, dtype);
+    fill_normal(tensor, 0, node->name == "x" ? 1 : 0.1, 1, inputs.size());
+    inputs[node->name] = tensor;
+  }
+  return inputs;
+}
+
+/// All outputs of the graph, within a part of the largest value.
+void expect_alike(const graph::Executable& found, const graph::Executable& expected, const Graph& graph, double tolerance) {
+  for (const graph::Output& output : graph.outputs()) {
+    const std::vector<double> here = expected.output(output.name).to(Device::cpu()).to_vector<double>();
+    const std::vector<double> there = found.output(output.name).to(Device::cpu()).to_vector<double>();
+    double largest = 0, difference = 0;
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      largest = std::max(largest, std::abs(here[i]));
+      difference = std::max(difference, std::abs(here[i] - there[i]));
+    }
+    EXPECT_GT(largest, 0);
+    EXPECT_LE(difference, tolerance * largest) << here.size() << ' ' << output.name;
+  }
+}
+
 TEST_F(CudaExecutable, WhatIsJoinedIsComputedWhereItIsJoined) {
   for (const DType dtype : {DType::f16, DType::f32}) {
-    Bindings inputs;
     const Graph together = level(dtype, false), apart = level(dtype, true);
-    for (const graph::Node* node : together.all(graph::NodeKind::input)) {
-      const Tensor tensor = Tensor::empty(together.type(node->outputs[0]).shape, dtype);
-      fill_normal(tensor, 0, node->name == "x" ? 1 : 0.1, 1, inputs.size());
-      inputs[node->name] = tensor;
-    }
+    const Bindings inputs = random_inputs(together, dtype);
     State states[] = {State(first_gpu), State(first_gpu)};
     graph::Executable found(together, states[0]), expected(apart, states[1]);
     const auto joins = [](const graph::Executable& executable) {
@@ -105,17 +125,46 @@ TEST_F(CudaExecutable, WhatIsJoinedIsComputedWhereItIsJoined) {
     EXPECT_EQ(joins(expected), "concatenate ");
     EXPECT_EQ(joins(found), "") << dtype;
     for (graph::Executable* executable : {&expected, &found}) executable->run(inputs);
-    for (const graph::Output& output : together.outputs()) {
-      const std::vector<double> here = expected.output(output.name).to(Device::cpu()).to_vector<double>();
-      const std::vector<double> there = found.output(output.name).to(Device::cpu()).to_vector<double>();
-      double largest = 0, difference = 0;
-      for (std::size_t i = 0; i < here.size(); ++i) {
-        largest = std::max(largest, std::abs(here[i]));
-        difference = std::max(difference, std::abs(here[i] - there[i]));
-      }
-      EXPECT_GT(largest, 0);
-      EXPECT_LE(difference, (dtype == DType::f16 ? 2e-3 : 1e-4) * largest) << dtype << ' ' << output.name;
+    expect_alike(found, expected, together, dtype == DType::f16 ? 2e-3 : 1e-4);
+  }
+}
+
+/// Convolutions of volumes with norms after them, and their gradients.
+Graph blocks(DType dtype) {
+  Graph graph;
+  Values weights;
+  const auto weight = [&](const char* name, const Shape& shape) { return weights.emplace_back(graph.input(name, shape, dtype)); };
+  const ConvolutionOptions same{.padding = {1, 1, 1}};
+  const Value x = graph.input("x", {2, 16, 48, 44, 48}, dtype);
+  const Value first = conv3d(x, weight("first", {32, 16, 3, 3, 3}), graph.input("bias", {32}, dtype), same);
+  const Value y = leaky_relu(instance_norm(first, weight("gamma", {32}), weight("beta", {32})));
+  const Value second = conv3d(y, weight("second", {32, 32, 3, 3, 3}), {}, same) + y;
+  const Value z = relu(group_norm(second, 4));
+  graph.output("z", z);
+  const Values gradients = gradient(sum(z * graph.input("factors", z.shape(), dtype)), weights);
+  for (std::size_t i = 0; i < gradients.size(); ++i) graph.output(concat("gradient ", i), gradients[i]);
+  return graph;
+}
+
+/// By kernels that Hopper's GPUs have.
+TEST_F(CudaExecutable, StatisticsAreComputedWithWhatTheyAreOf) {
+  if (cuda::capability(first_gpu.index) != 90) GTEST_SKIP() << "no GPU of Hopper's";
+  const std::span<const graph::Pass> passes = graph::cleanup_pipeline();
+  for (const DType dtype : {DType::f16, DType::f32}) {
+    const Graph apart = graph::apply(passes.first(passes.size() - 1), blocks(dtype)), together = graph::join_norms(apart);
+    const Bindings inputs = random_inputs(together, dtype);
+    State states[] = {State(first_gpu), State(first_gpu)};
+    graph::Executable found(together, states[0]), expected(apart, states[1]);
+    for (graph::Executable* executable : {&expected, &found}) executable->run(inputs);
+    int joined = 0;
+    for (const graph::Step& step : found.steps()) {
+      EXPECT_FALSE(step.op->reads_moments) << step.op->name;
+      if (step.op->name != "chain_statistics") continue;
+      ++joined;
+      EXPECT_EQ(step.schedule(), "around conv3d: swept over columns, with moments");
     }
+    EXPECT_EQ(joined, 2);
+    expect_alike(found, expected, together, dtype == DType::f16 ? 2e-3 : 1e-5);
   }
 }
 

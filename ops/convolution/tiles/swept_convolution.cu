@@ -43,6 +43,10 @@ struct Sweep : ImageCall {
   std::int64_t blocks() const {
     return std::clamp<std::int64_t>(cuda::properties(weight.device().index).multiprocessors / channel_parts(), 1, rows());
   }
+  /// That the moments of a sample come in: one of each warp that has some of its positions.
+  std::int64_t moment_parts() const {
+    return ((blocks() + g.batch - 1) / g.batch + 1) * (flat ? SweepColumn<true>::moment_warps : SweepColumn<false>::moment_warps);
+  }
   /// The part of a device's time in which products are made that are asked for: not outside of the image, nor of rows that two blocks
   /// need, nor while other blocks work.
   double efficiency() const {
@@ -87,11 +91,14 @@ void for_each_launch(const ConvolutionCall& call, const Body& body) {
       if (adds) part.operands.bias = {};
       const ConvolutionStages following(part, adds, last);
       const auto parts = static_cast<unsigned>(of_call.channel_parts());
-      const cuda::LaunchShape launch{dim3(static_cast<unsigned>(of_call.blocks()) * parts), dim3(Shape::threads), Shape::shared_bytes};
+      const PartialMoments moments = last ? call.moments : PartialMoments();
+      const bool finds = moments.parts > 0;
+      const std::size_t shared_bytes = Shape::shared_bytes + (finds ? Shape::moment_bytes : 0);
+      const cuda::LaunchShape launch{dim3(static_cast<unsigned>(of_call.blocks()) * parts), dim3(Shape::threads), shared_bytes};
       const std::string type = concat("SweptConvolution<SweepShape<", name_in_programs(of_call.weight.dtype()), ", ", Shape::chunks, ", ",
-                                      of_call.flat ? "true" : "false", ">>");
-      body(CentreKernel("frit/ops/convolution/tiles/swept_rows.cuh", type, SweptCall{tiles, of_call.weight.raw(), static_cast<int>(parts)},
-                        launch, /*asks_for_each_sample=*/false),
+                                      of_call.flat ? "true" : "false", finds ? ">, WarpMoments>" : ">>");
+      body(CentreKernel("frit/ops/convolution/tiles/swept_rows.cuh", type,
+                        SweptCall{tiles, of_call.weight.raw(), static_cast<int>(parts), moments}, launch, /*asks_for_each_sample=*/false),
            following.stages());
     }
   };
@@ -156,8 +163,13 @@ std::optional<OwnKernel> swept_kernel(const ConvolutionCall& call) {
       run_centre(kernel, stages, image, result, stream);
     });
   };
-  return OwnKernel{"swept over columns", 0, run, ConvolutionStages::finishes(call), [&call] { dispatch_launches(call, prepare_centre); },
-                   /*takes_parts=*/true};
+  return OwnKernel{"swept over columns",
+                   0,
+                   run,
+                   ConvolutionStages::finishes(call),
+                   [&call] { dispatch_launches(call, prepare_centre); },
+                   /*takes_parts=*/true,
+                   Sweep(call).moment_parts()};
 }
 
 std::optional<OwnKernel> swept_convolution(const ConvolutionCall& call) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "frit/ops/convolution/tiles/swept_tiles.cuh"
+#include "frit/ops/convolution/tiles/warp_moments.cuh"
 #include "frit/ops/cuda/stages.cuh"
 
 // The kernel of swept convolutions: what its warpgroups do to the rows of their columns. NVRTC compiles this header.
@@ -24,9 +25,9 @@ struct Ring {
 
 /// By the last warpgroup.
 template <class Shape, class Stored = typename Shape::Stored>
-__device__ void stage_rows(Ring<Shape> ring, const Stored* input, const SweptTiles& tiles, int begin, int end) {
+__device__ void stage_rows(Ring<Shape> ring, const Stored* input, const SweptTiles& tiles, const SweptShares& shares) {
   const int thread = static_cast<int>(threadIdx.x) % warpgroup::threads;
-  for (int row = begin; row < end;) {
+  for (int row = shares.begin(tiles), end = shares.end(tiles); row < end;) {
     const SweptRows rows = SweptRows::at<Shape>(tiles, row, end);
     row += rows.count();
     for (int i = rows.first_input(tiles); i < rows.last_input(tiles); ++i) {
@@ -43,20 +44,23 @@ __device__ void stage_rows(Ring<Shape> ring, const Stored* input, const SweptTil
 /// be stored: two positions.
 template <class Shape>
 struct SweptSums {
-  static constexpr int held = 8, width = cuda::vector_width<typename Shape::Stored>;  ///< channels of a position, and written at once
+  static constexpr int held = WarpMoments::held,
+                       width = cuda::vector_width<typename Shape::Stored>;  ///< channels of a position, and written at once
 
   warpgroup::WideSums sums = {};
   float complete[2 * held];
   bool pending = false;
   bool inside[2];
+  int positions = 0;  ///< of the warp that are inside
   std::int64_t place, row_step, second_step;
   int channel, sample;
 
   __device__ SweptSums(const SweptTiles& tiles, const SweptRows& rows, int depth, int across, int own_channel)
       : channel(own_channel), sample(rows.sample) {
     for (int h = 0; h < 2; ++h) {
-      inside[h] = channel < tiles.out_channels && depth + h * Shape::second_deep < tiles.output[0] &&
-                  across + h * Shape::second_across < tiles.output[2];
+      inside[h] = depth + h * Shape::second_deep < tiles.output[0] && across + h * Shape::second_across < tiles.output[2];
+      positions += __popc(__ballot_sync(~0u, inside[h])) / 4;
+      inside[h] = inside[h] && channel < tiles.out_channels;
     }
     const std::int64_t line = static_cast<std::int64_t>(rows.sample * tiles.output[0] + depth) * tiles.output[1] + rows.first;
     row_step = static_cast<std::int64_t>(tiles.output[2]) * tiles.out_channels;
@@ -71,9 +75,10 @@ struct SweptSums {
       complete[k] = sums[32 + k], sums[32 + k] = sums[16 + k], sums[16 + k] = sums[k], sums[k] = 0;
     }
   }
-  template <class Sink>
-  __device__ void store(const Sink& sink) {
+  template <class Sink, class Moments>
+  __device__ void store(const Sink& sink, Moments& moments) {
     if (!pending) return;
+    float stored[2][held] = {};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -82,17 +87,21 @@ struct SweptSums {
         cuda::Vector<float, width> values;
 #pragma unroll
         for (int i = 0; i < width; ++i) values[i] = complete[(first + i) / 2 * 4 + 2 * h + i % 2];
-        if (inside[h]) sink.template store<width>(to, values, sink.template fetch<width>(to), sink.template channels<width>(to));
+        if (!inside[h]) continue;
+        const auto written = sink.template store<width>(to, values, sink.template fetch<width>(to), sink.template channels<width>(to));
+#pragma unroll
+        for (int i = 0; i < width; ++i) stored[h][first + i] = static_cast<float>(written[i]);
       }
     }
+    moments.add(stored, inside, positions);
     place += row_step;
   }
 };
 
-/// By the other warpgroups, each for its 64 positions and 32 output channels.
-template <class Shape, class Sink, class Stored = typename Shape::Stored>
-__device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t weight, const SweptTiles& tiles, int begin, int end,
-                              int warpgroup_index, int first_out_channel) {
+/// By the other warpgroups, each for its 64 positions and 32 output channels. `origins`: a number for each channel of each warp.
+template <class Shape, class Moments, class Sink, class Stored = typename Shape::Stored>
+__device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t weight, const SweptTiles& tiles, const SweptShares& shares,
+                              int warpgroup_index, int first_out_channel, float* origins, const PartialMoments& to) {
   constexpr int line = Shape::group_deep > 1 ? Shape::pixels_across : warpgroup::group_rows;  // to the next 8 positions
   const std::uint64_t left_groups = static_cast<std::uint64_t>(warpgroup::second_word(line * warpgroup::chunk_bytes)) << 32;
   const std::uint64_t right_groups = static_cast<std::uint64_t>(warpgroup::second_word(warpgroup::group_rows * warpgroup::chunk_bytes))
@@ -103,10 +112,19 @@ __device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t 
   const std::uint32_t right = warpgroup::units(weight) + part * Shape::group_weight_chunks +
                               warpgroup::first_word(0, warpgroup::wide_columns * warpgroup::chunk_bytes);
   const int own_deep = deep + 2 * warp * Shape::second_deep, own_across = across + 2 * warp * Shape::second_across + lane / 4;
-  const int own_channel = first_out_channel + part * Shape::group_channels + lane % 4 * SweptSums<Shape>::held;
-  for (int row = begin; row < end;) {
+  const int group_channel = first_out_channel + part * Shape::group_channels,
+            own_channel = group_channel + lane % 4 * SweptSums<Shape>::held;
+  const int warps = warpgroup::threads / 32, place = warpgroup_index % (Shape::groups_deep * Shape::groups_across) * warps + warp;
+  Moments moments(origins + (warpgroup_index * warps + warp) * WarpMoments::channels, group_channel);
+  const auto write = [&](int sample) {
+    moments.write(to, sample, tiles.out_channels, shares.part(tiles, sample) * SweepColumn<Shape::flat>::moment_warps + place);
+  };
+  int sample = -1;
+  for (int row = shares.begin(tiles), end = shares.end(tiles); row < end;) {
     const SweptRows rows = SweptRows::at<Shape>(tiles, row, end);
     row += rows.count();
+    if (Moments::are_found && sample >= 0 && sample != rows.sample) write(sample);
+    sample = rows.sample;
     SweptSums<Shape> own(tiles, rows, rows.depth + own_deep, rows.across + own_across, own_channel);
     int i = rows.first_input(tiles);
     const auto is_output = [&] { return i + tiles.padding[1] - 2 >= rows.first; };
@@ -121,7 +139,7 @@ __device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t 
                                     right_groups | (right + s * 2 * warpgroup::wide_columns));
       }
       warpgroup::commit_products();
-      own.store(sink);  // of the row before, meanwhile
+      own.store(sink, moments);  // of the row before, meanwhile
       warpgroup::wait_for_products();
       warpgroup::hold(own.sums);
       if (lane == 0) ring.empty(ring.stage).arrive();
@@ -129,29 +147,32 @@ __device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t 
       own.shift(is_output());
     }
     for (const int last = rows.last_reach(tiles); i < last; ++i) {
-      own.store(sink);
+      own.store(sink, moments);
       own.shift(is_output());
     }
-    own.store(sink);
+    own.store(sink, moments);
   }
+  if (Moments::are_found) write(sample);
 }
 
 /// A call's numbers.
 struct SweptCall {
   SweptTiles tiles;
   const void* weight;
-  int channel_parts;  ///< blocks that share the output channels of a row: each has 32, or 64 of a flat column
+  int channel_parts;       ///< blocks that share the output channels of a row: each has 32, or 64 of a flat column
+  PartialMoments moments;  ///< of what is written
 };
 
 /// The kernel: four warpgroups multiply, a fifth stages the rows. Blocks of a channel part have equal shares of the output's rows. Reads
 /// the input once (some of it twice, where two columns or two blocks meet) for each channel part, and writes each output once.
 /// Deterministic.
-template <class Shape>
+template <class Shape, class Moments = NoMoments>
 struct SweptConvolution : SweptCall {
   using Stored = typename Shape::Stored;
 
   template <class Source, class Sink>
   __device__ void operator()(const Source& source, const Sink& sink) const {
+    constexpr int multiplier_registers = 112, stager_registers = 64;
     extern __shared__ __align__(128) unsigned char memory[];
     const std::uint32_t staged_weight = cuda::shared_address(memory), pixels = staged_weight + Shape::weight_bytes;
     const Ring<Shape> ring{pixels, pixels + Shape::stages * Shape::stage_bytes};
@@ -165,14 +186,15 @@ struct SweptConvolution : SweptCall {
     stage_weight<Shape>(staged_weight, static_cast<const Stored*>(weight), tiles, first_out_channel);
     warpgroup::fence_stores();
     __syncthreads();
-    const int shares = static_cast<int>(gridDim.x) / channel_parts, number = static_cast<int>(blockIdx.x) / channel_parts;
-    const auto share = [&](int n) { return static_cast<int>(static_cast<std::int64_t>(tiles.rows()) * n / shares); };
-    const int begin = share(number), end = share(number + 1);
+    const SweptShares shares{static_cast<int>(gridDim.x) / channel_parts, static_cast<int>(blockIdx.x) / channel_parts};
     const int warpgroup_index = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup::threads, 0);  // the same for a warp
     if (warpgroup_index == Shape::warpgroups) {
-      stage_rows<Shape>(ring, source.data, tiles, begin, end);
+      warpgroup::leave_registers<stager_registers>();
+      stage_rows<Shape>(ring, source.data, tiles, shares);
     } else {
-      multiply_rows<Shape>(sink, ring, staged_weight, tiles, begin, end, warpgroup_index, first_out_channel);
+      warpgroup::take_registers<multiplier_registers>();
+      auto* const origins = reinterpret_cast<float*>(memory + Shape::shared_bytes);
+      multiply_rows<Shape, Moments>(sink, ring, staged_weight, tiles, shares, warpgroup_index, first_out_channel, origins, moments);
     }
   }
 };

@@ -26,15 +26,17 @@ struct SweepColumn {
   static constexpr int group_channels = warpgroup::wide_columns / taps_side, out_channels = groups_out * group_channels;
   static constexpr int deep = groups_deep * group_deep, across = groups_across * group_across;  ///< in positions
   static constexpr int pixels_across = across + taps_side - 1, plane_pixels = (deep + taps_deep - 1) * pixels_across;
+  static constexpr int moment_warps = groups_deep * groups_across * warpgroup::threads / 32;  ///< that have the same channels
   /// From a thread's first position to its second, 8 rows of wgmma further.
   static constexpr int second_deep = flat ? 0 : 1, second_across = flat ? warpgroup::group_rows : 0;
 };
 
 /// Sizes that are constants of a kernel: `chunks_` of 16 bytes are a pixel's channels that are multiplied at a time.
-template <class Stored_, int chunks_, bool flat>
-struct SweepShape : SweepColumn<flat> {
-  using Column = SweepColumn<flat>;
+template <class Stored_, int chunks_, bool flat_>
+struct SweepShape : SweepColumn<flat_> {
+  using Column = SweepColumn<flat_>;
   using Stored = Stored_;
+  static constexpr bool flat = flat_;
   static constexpr int chunks = chunks_, chunk_elements = warpgroup::chunk_bytes / sizeof(Stored), channels = chunks * chunk_elements;
   /// From a chunk of all pixels to the next: so that the chunks of a pixel are stored to different banks.
   static constexpr int residue = chunks >= 8 ? 1 : chunks == 4 ? 2 : chunks == 2 ? 4 : 0;
@@ -45,6 +47,7 @@ struct SweepShape : SweepColumn<flat> {
   static constexpr int group_weight_chunks = steps * 2 * warpgroup::wide_columns, weight_chunks = Column::groups_out * group_weight_chunks;
   static constexpr int weight_bytes = weight_chunks * warpgroup::chunk_bytes, stage_bytes = plane * chunks * warpgroup::chunk_bytes;
   static constexpr int shared_bytes = weight_bytes + stages * (stage_bytes + 2 * cuda::PhaseBarrier::bytes);
+  static constexpr int moment_bytes = Column::warpgroups * warpgroup::threads * sizeof(float);  ///< more, where moments are found
 
   /// In pixels, from a position to what a tap reads.
   __device__ static constexpr int offset(int tap) { return tap / Column::taps_side * Column::pixels_across + tap % Column::taps_side; }
@@ -67,6 +70,24 @@ struct SweptTiles {
   std::int64_t out_channel_step, channel_step, tap_step;  ///< of the weight
 
   __device__ int rows() const { return columns * output[1]; }
+};
+
+/// The rows of the output, of all columns one after the other, in equal shares, of which a block has one.
+struct SweptShares {
+  int count, number;
+
+  __device__ int begin(const SweptTiles& tiles) const { return first_of(tiles, number); }
+  __device__ int end(const SweptTiles& tiles) const { return first_of(tiles, number + 1); }
+  /// Of the shares that have rows of a sample, which this one is.
+  __device__ int part(const SweptTiles& tiles, int sample) const {
+    const std::int64_t first = static_cast<std::int64_t>(sample) * tiles.columns_deep * tiles.columns_across * tiles.output[1];
+    return number - static_cast<int>(((first + 1) * count - 1) / tiles.rows());
+  }
+
+ private:
+  __device__ int first_of(const SweptTiles& tiles, int share) const {
+    return static_cast<int>(static_cast<std::int64_t>(tiles.rows()) * share / count);
+  }
 };
 
 /// Rows of the output, [first, last), of a column whose first position is at `depth` and `across`.

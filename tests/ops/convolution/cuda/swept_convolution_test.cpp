@@ -11,6 +11,21 @@ namespace {
 
 using cudnn::ConvolutionKind;
 
+const Sizes calls[] = {{{2, 32, 11, 7, 19}, 32},
+                       {{1, 32, 5, 9, 6}, 40, {0}},
+                       {{3, 32, 20, 21, 33}, 64, {2}},
+                       {{1, 64, 3, 40, 17}, 64, {1}},
+                       {{2, 8, 18, 3, 16}, 8, {0, 1, 2}},
+                       {{1, 16, 1, 1, 1}, 16, {1}},
+                       {{1, 24, 16, 5, 31}, 56, {2, 0, 1}},
+                       {{5, 40, 4, 17, 9}, 24, {1, 2, 0}},
+                       {{2, 8, 11, 97}, 64},
+                       {{1, 8, 9, 66}, 40, {0}},
+                       {{3, 16, 5, 129}, 8, {2, 1}},
+                       {{1, 32, 7, 131}, 64, {0, 2}},
+                       {{2, 24, 3, 1}, 24, {1}},
+                       {{1, 64, 4, 70}, 56, {1}}};
+
 class CudaSweptConvolution : public OnHopper {
  protected:
   static ops::ConvolutionCall call_of(const Sizes& sizes, ConvolutionKind kind, DType dtype, bool filled,
@@ -28,20 +43,6 @@ class CudaSweptConvolution : public OnHopper {
 };
 
 TEST_F(CudaSweptConvolution, AgreesWithTheDefinition) {
-  const Sizes calls[] = {{{2, 32, 11, 7, 19}, 32},
-                         {{1, 32, 5, 9, 6}, 40, {0}},
-                         {{3, 32, 20, 21, 33}, 64, {2}},
-                         {{1, 64, 3, 40, 17}, 64, {1}},
-                         {{2, 8, 18, 3, 16}, 8, {0, 1, 2}},
-                         {{1, 16, 1, 1, 1}, 16, {1}},
-                         {{1, 24, 16, 5, 31}, 56, {2, 0, 1}},
-                         {{5, 40, 4, 17, 9}, 24, {1, 2, 0}},
-                         {{2, 8, 11, 97}, 64},
-                         {{1, 8, 9, 66}, 40, {0}},
-                         {{3, 16, 5, 129}, 8, {2, 1}},
-                         {{1, 32, 7, 131}, 64, {0, 2}},
-                         {{2, 24, 3, 1}, 24, {1}},
-                         {{1, 64, 4, 70}, 56, {1}}};
   for (const Sizes& sizes : calls) {
     for (const Arithmetic& arithmetic : arithmetics) {
       if (!arithmetic.tf32) continue;
@@ -159,6 +160,79 @@ TEST_F(CudaSweptConvolution, IsTakenFromFewChannelsIn2d) {
   EXPECT_FALSE(taken({{128, 8, 128, 40}, 64}, DType::f32)) << "a narrow image";
   EXPECT_FALSE(taken({{1, 8, 64, 128}, 64}, DType::f32)) << "a small image";
   EXPECT_FALSE(taken({{128, 8, 128, 128}, 64, {0}, {3}, {2}}, DType::f32)) << "a stride";
+}
+
+struct Found {
+  double count = 0, mean = 0, squares = 0;
+};
+
+/// Of each sample's channel, from its parts.
+std::vector<Found> merged(const Tensor& moments) {
+  std::vector<Found> result;
+  const std::vector<double> numbers = moments.to_vector<double>();
+  const auto parts = static_cast<std::size_t>(moments.dim(1));
+  for (std::size_t first = 0; first < numbers.size(); first += parts * 3) {
+    Found found;
+    EXPECT_GT(numbers[first], 0) << "the first part";
+    for (std::size_t i = first; i < first + 3 * parts; i += 3) {
+      if (numbers[i] == 0) continue;
+      const double count = found.count + numbers[i], difference = numbers[i + 1] - found.mean;
+      found.squares += numbers[i + 2] + difference * difference * found.count * numbers[i] / count;
+      found.mean += difference * numbers[i] / count;
+      found.count = count;
+    }
+    result.push_back(found);
+  }
+  return result;
+}
+
+/// Of the image as it lies.
+std::vector<Found> moments_of(const Tensor& image) {
+  const std::vector<double> values = image.to(DType::f64).to_vector<double>();
+  const auto channels = static_cast<std::size_t>(image.dim(0) * image.dim(1)), pixels = values.size() / channels;
+  std::vector<Found> result(channels);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const std::span<const double> own = std::span(values).subspan(c * pixels, pixels);
+    result[c].count = static_cast<double>(pixels);
+    for (const double value : own) result[c].mean += value / result[c].count;
+    for (const double value : own) result[c].squares += (value - result[c].mean) * (value - result[c].mean);
+  }
+  return result;
+}
+
+// Around numbers far from zero, and of numbers whose squares float32 does not hold.
+TEST_F(CudaSweptConvolution, FindsMomentsOfWhatItWrites) {
+  const ops::ElementwiseProgram program = ops::ElementwiseProgram::parse("y0 = multiply(x0, x1); y1 = add(y0, x2); return y1");
+  const std::pair<double, double> affines[] = {{1, 0}, {1, 3000}, {1e25, 0}, {1e-25, 0}, {0, 7}};
+  for (const Sizes& sizes : calls) {
+    for (const Arithmetic& arithmetic : arithmetics) {
+      if (!arithmetic.tf32) continue;
+      for (const auto& [factor, addend] : affines) {
+        if (arithmetic.dtype == DType::f16 && (factor > 1 || factor == 1e-25)) continue;
+        SCOPED_TRACE(concat(sizes.input, ' ', sizes.outputs, ' ', arithmetic.dtype, ", times ", factor, ", plus ", addend));
+        ops::ConvolutionCall call = call_of(sizes, ConvolutionKind::forward, arithmetic.dtype, true);
+        call.program = &program;
+        for (const double number : {factor, addend}) call.operands.others.push_back(Tensor::full({}, number, DType::f32, gpu));
+        const Tensor alone = found(call);
+        const std::optional<ops::OwnKernel> kernel = ops::swept_kernel(call);
+        ASSERT_TRUE(kernel);
+        const Tensor moments = Tensor::zeros({alone.dim(0) * alone.dim(1), kernel->moment_parts, 3}, DType::f64, gpu);
+        call.moments = {moments.data<double>(), kernel->moment_parts};
+        EXPECT_TRUE(same_bits(found(call), alone));
+        const std::vector<Found> here = merged(moments.to(Device::cpu())), right = moments_of(alone);
+        ASSERT_EQ(here.size(), right.size());
+        for (std::size_t c = 0; c < right.size(); ++c) {
+          const double deviation = std::sqrt(right[c].squares / right[c].count);
+          EXPECT_EQ(here[c].count, right[c].count) << c;
+          EXPECT_NEAR(here[c].mean, right[c].mean, 1e-6 * deviation + 1e-14 * std::abs(right[c].mean)) << c;
+          EXPECT_NEAR(here[c].squares, right[c].squares, 2e-5 * right[c].squares) << c;
+          if (factor == 0) {
+            EXPECT_EQ(here[c].mean, addend);
+          }
+        }
+      }
+    }
+  }
 }
 
 // Through the operators.
