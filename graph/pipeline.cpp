@@ -31,6 +31,7 @@ std::vector<Pass> cleanup_passes() {
       {"common subexpressions", share_common_subexpressions},
       {"given results", take_given_results},
       {"dead code", remove_dead_code},
+      {"nested joins", nest_joins},
       {"along channels", compute_along_channels},
       {"channel affines", prepare_channel_affines},
       {"absorption", absorb},

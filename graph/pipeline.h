@@ -58,6 +58,8 @@ Graph prepare_channel_affines(const Graph& graph);
 /// Operations along an image's last axis, which then becomes the second, are done along that one, by another operator's `along_channels`
 /// rule, where elementwise operations follow, which it may take in; so are those before, if nothing but such operations lies between.
 Graph compute_along_channels(const Graph& graph);
+/// What an earlier operation has joined, others join as it is, so that a list that grows is joined in one place.
+Graph nest_joins(const Graph& graph);
 /// Elementwise operations, which broadcast, read what an expansion was made of.
 Graph read_through_expansions(const Graph& graph);
 /// Spells results that elementwise operations read in such operations too, by the operators' `pointwise` rules; `for_chains`: and those

@@ -218,6 +218,47 @@ TEST(Executable, WhatIsJoinedIsComputedWhereItIsJoined) {
   }
 }
 
+/// By each operation that joins.
+std::vector<std::size_t> joined_at_once(const Graph& graph) {
+  std::vector<std::size_t> joined;
+  for (const graph::Node* node : graph.all(graph::NodeKind::operation)) {
+    if (node->op->joins) joined.push_back(node->inputs.size());
+  }
+  return joined;
+}
+
+/// As DenseNets do: each convolution reads all that came before it.
+TEST(Executable, AListThatGrowsIsJoinedInOnePlace) {
+  Graph graph;
+  Values list = {relu(graph.input("x", {2, 16, 9, 7}))};
+  for (int i = 0; i < 4; ++i) {
+    const Value all = list.size() > 1 ? concatenate(list, 1) : list[0];
+    const Value weight = graph.input(concat("weight ", i), {8, all.dim(1), 3, 3});
+    list.push_back(conv2d(relu(all * 2.0), weight, {}, {.padding = {1}}));
+  }
+  graph.output("y", relu(concatenate({list[4], list[0], list[1], list[2], list[3]}, 1)));
+  const Graph nested = graph::nest_joins(graph);
+  EXPECT_EQ(joined_at_once(nested), (std::vector<std::size_t>{2, 2, 2, 2}));
+  for (const std::string& op : steps_of(nested)) EXPECT_NE(op, "concatenate");
+  Bindings inputs;
+  for (const graph::Node* node : graph.all(graph::NodeKind::input)) {
+    const Tensor tensor = Tensor::empty(graph.type(node->outputs[0]).shape);
+    fill_normal(tensor, 0, 1, inputs.size(), 1);
+    inputs[node->name] = tensor;
+  }
+  EXPECT_EQ(run(nested, inputs, "y"), run(graph, inputs, "y"));
+}
+
+TEST(Executable, OnlyWhatIsJoinedInThatOrderIsJoinedAsItIs) {
+  Graph graph;
+  const Value a = graph.input("a", {4, 4}), b = graph.input("b", {4, 4}), c = graph.input("c", {4, 4});
+  for (const Values& list : {Values{a, b}, Values{b, a, c}, Values{c, a, b}, Values{a, c, b}}) {
+    graph.output(concat("y", graph.outputs().size()), concatenate(list, 1));
+  }
+  graph.output("z", concatenate({a, b, c}, 0));
+  EXPECT_EQ(joined_at_once(graph::nest_joins(graph)), (std::vector<std::size_t>{2, 3, 2, 3, 3}));
+}
+
 /// In the layout of rows, parts are in one piece where there is one sample: any kernel takes them. Inputs of the graph and what is joined
 /// twice are copied.
 TEST(Executable, OnlyWhatIsComputedOnceCanBeJoinedInPlace) {

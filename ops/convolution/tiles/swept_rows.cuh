@@ -172,7 +172,6 @@ struct SweptConvolution : SweptCall {
 
   template <class Source, class Sink>
   __device__ void operator()(const Source& source, const Sink& sink) const {
-    constexpr int multiplier_registers = 112, stager_registers = 64;
     extern __shared__ __align__(128) unsigned char memory[];
     const std::uint32_t staged_weight = cuda::shared_address(memory), pixels = staged_weight + Shape::weight_bytes;
     const Ring<Shape> ring{pixels, pixels + Shape::stages * Shape::stage_bytes};
@@ -189,10 +188,8 @@ struct SweptConvolution : SweptCall {
     const SweptShares shares{static_cast<int>(gridDim.x) / channel_parts, static_cast<int>(blockIdx.x) / channel_parts};
     const int warpgroup_index = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup::threads, 0);  // the same for a warp
     if (warpgroup_index == Shape::warpgroups) {
-      warpgroup::leave_registers<stager_registers>();
       stage_rows<Shape>(ring, source.data, tiles, shares);
     } else {
-      warpgroup::take_registers<multiplier_registers>();
       auto* const origins = reinterpret_cast<float*>(memory + Shape::shared_bytes);
       multiply_rows<Shape, Moments>(sink, ring, staged_weight, tiles, shares, warpgroup_index, first_out_channel, origins, moments);
     }

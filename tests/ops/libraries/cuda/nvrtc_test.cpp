@@ -259,8 +259,8 @@ TEST_F(Nvrtc, CompilesSweptConvolutions) {
   } launch{{132}, {640}, 0};
   const Shape shape = {2, 16, 8, 8};
   for (const DType dtype : {DType::f32, DType::f16}) {
-    for (const char* const sizes : {"1, true", "4, true", "2, false", "8, false"}) {
-      const std::string type = concat("SweptConvolution<SweepShape<", ops::name_in_programs(dtype), ", ", sizes, ">>");
+    for (const char* const sizes : {"1, true>", "4, true>", "2, false>", "8, false>", "8, false>, WarpMoments"}) {
+      const std::string type = concat("SweptConvolution<SweepShape<", ops::name_in_programs(dtype), ", ", sizes, '>');
       const ops::CentreKernel kernel("frit/ops/convolution/tiles/swept_rows.cuh", type, 0, launch, false);
       const Tensor image = Tensor::empty(shape, dtype, {}, Layout::channels_last);
       const std::vector<Tensor> operands = {Tensor::empty({16, 1, 1}, dtype)};
