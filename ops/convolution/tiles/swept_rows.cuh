@@ -75,26 +75,34 @@ struct SweptSums {
       complete[k] = sums[32 + k], sums[32 + k] = sums[16 + k], sums[16 + k] = sums[k], sums[k] = 0;
     }
   }
+  /// What is to be done with a complete row, in parts: it is stored, and its moments are found.
+  template <class Moments>
+  static constexpr int parts = 2 * held / width + Moments::parts;
   template <class Sink, class Moments>
-  __device__ void store(const Sink& sink, Moments& moments) {
+  __device__ void finish(int part, const Sink& sink, Moments& moments) {
     if (!pending) return;
-    float stored[2][held] = {};
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-#pragma unroll
-      for (int first = 0; first < held; first += width) {
-        const stages::Place to{place + h * second_step + first, channel + first, sample};
-        cuda::Vector<float, width> values;
-#pragma unroll
-        for (int i = 0; i < width; ++i) values[i] = complete[(first + i) / 2 * 4 + 2 * h + i % 2];
-        if (!inside[h]) continue;
-        const auto written = sink.template store<width>(to, values, sink.template fetch<width>(to), sink.template channels<width>(to));
-#pragma unroll
-        for (int i = 0; i < width; ++i) stored[h][first + i] = static_cast<float>(written[i]);
-      }
+    constexpr int stores = 2 * held / width;
+    if (part >= stores) {
+      moments.add(part - stores, complete, inside, positions);
+    } else {
+      store(sink, part % 2, part / 2 * width);
     }
-    moments.add(stored, inside, positions);
-    place += row_step;
+    if (part + 1 == parts<Moments>) place += row_step;
+    asm volatile("" ::: "memory");  // neither before nor after products that it stands between
+  }
+
+ private:
+  template <class Sink>
+  __device__ void store(const Sink& sink, int h, int first) {
+    if (!inside[h]) return;
+    const stages::Place to{place + h * second_step + first, channel + first, sample};
+    cuda::Vector<float, width> values;
+    const auto value = [&](int i) -> float& { return complete[WarpMoments::place(h, first + i)]; };
+#pragma unroll
+    for (int i = 0; i < width; ++i) values[i] = value(i);
+    const auto stored = sink.template store<width>(to, values, sink.template fetch<width>(to), sink.template channels<width>(to));
+#pragma unroll
+    for (int i = 0; i < width; ++i) value(i) = static_cast<float>(stored[i]);
   }
 };
 
@@ -126,6 +134,11 @@ __device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t 
     if (Moments::are_found && sample >= 0 && sample != rows.sample) write(sample);
     sample = rows.sample;
     SweptSums<Shape> own(tiles, rows, rows.depth + own_deep, rows.across + own_across, own_channel);
+    constexpr int parts = SweptSums<Shape>::template parts<Moments>;
+    const auto finish = [&] {
+#pragma unroll
+      for (int p = 0; p < parts; ++p) own.finish(p, sink, moments);
+    };
     int i = rows.first_input(tiles);
     const auto is_output = [&] { return i + tiles.padding[1] - 2 >= rows.first; };
     for (const int last = rows.last_input(tiles); i < last; ++i) {
@@ -137,9 +150,13 @@ __device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t 
       for (int s = 0; s < Shape::steps; ++s) {
         warpgroup::multiply<Stored>(own.sums, left_groups | (left + Shape::first_word(s)),
                                     right_groups | (right + s * 2 * warpgroup::wide_columns));
+        // Of the row before, meanwhile: a step waits for those before it, and leaves time for a part.
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+          if (p * Shape::steps / parts == s) own.finish(p, sink, moments);
+        }
       }
       warpgroup::commit_products();
-      own.store(sink, moments);  // of the row before, meanwhile
       warpgroup::wait_for_products();
       warpgroup::hold(own.sums);
       if (lane == 0) ring.empty(ring.stage).arrive();
@@ -147,10 +164,10 @@ __device__ void multiply_rows(const Sink& sink, Ring<Shape> ring, std::uint32_t 
       own.shift(is_output());
     }
     for (const int last = rows.last_reach(tiles); i < last; ++i) {
-      own.store(sink, moments);
+      finish();
       own.shift(is_output());
     }
-    own.store(sink, moments);
+    finish();
   }
   if (Moments::are_found) write(sample);
 }

@@ -21,37 +21,34 @@ class WarpMoments {
   __device__ WarpMoments(float* origins, int first_channel)
       : lane_(static_cast<int>(threadIdx.x) % 32), origins_(origins), channel_(first_channel + own()) {}
 
-  /// Values of `count` positions of all lanes together; of this lane's two, those that are inside.
-  __device__ void add(const float (&values)[2][held], const bool (&inside)[2], int count) {
+  /// Where the value of a lane's position h, of two, and channel k is.
+  __device__ static constexpr int place(int h, int k) { return k / 2 * 4 + 2 * h + k % 2; }
+
+  static constexpr int parts = 3;
+  /// Takes the values of `count` positions of all lanes together, of a lane's own those that are inside, in so many parts one after the
+  /// other.
+  __device__ void add(int part, const float (&values)[2 * held], const bool (&inside)[2], int count) {
     if (count == 0) return;
-    float* const mine = origins_ + lane_ % 4 * held;
-    if (count_ == 0) {
-      __syncwarp();
-      if (lane_ < 4) {  // their first positions are inside if any is
+    if (part == 0) {
+      if (count_ == 0) set_origins(values);
+      count_ += count;
+      float sums[held];
 #pragma unroll
-        for (int k = 0; k < held; ++k) mine[k] = values[0][k];
+      for (int k = 0; k < held; ++k) sums[k] = difference(values, inside, 0, k) + difference(values, inside, 1, k);
+      added_ = scattered_sum(sums);
+    } else if (part == 1) {
+      sum_ += added_;
+      added_squares_ = squares(values, inside, 1);
+    } else {
+      double factor = 1;
+      const bool large = !(added_squares_ < 1e37f), small = added_squares_ < 1e-30f && added_ != 0;
+      if (__any_sync(~0u, large || small)) {  // more, or less, than float holds
+        const float scale = __any_sync(~0u, large) ? 0x1p-80f : 0x1p80f;
+        added_squares_ = squares(values, inside, scale);
+        factor = 1 / (static_cast<double>(scale) * scale);
       }
-      __syncwarp();
+      squares_ += factor * added_squares_;
     }
-    count_ += count;
-    float differences[2][held], sums[held];
-#pragma unroll
-    for (int k = 0; k < held; ++k) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) differences[h][k] = inside[h] ? values[h][k] - mine[k] : 0;
-      sums[k] = differences[0][k] + differences[1][k];
-    }
-    const float sum = scattered_sum(sums);
-    float found = squares(differences, 1);
-    double factor = 1;
-    const bool large = !(found < 1e37f), small = found < 1e-30f && sum != 0;
-    if (__any_sync(~0u, large || small)) {  // more, or less, than float holds
-      const float scale = __any_sync(~0u, large) ? 0x1p-80f : 0x1p80f;
-      found = squares(differences, scale);
-      factor = 1 / (static_cast<double>(scale) * scale);
-    }
-    sum_ += sum;
-    squares_ += factor * found;
   }
 
   /// Writes what there is of the sample, and begins another one.
@@ -70,11 +67,25 @@ class WarpMoments {
  private:
   __device__ int own() const { return lane_ % 4 * held + lane_ / 4; }
 
-  __device__ float squares(const float (&differences)[2][held], float scale) const {
+  /// From the first position, which is inside if any is.
+  __device__ void set_origins(const float (&values)[2 * held]) {
+    __syncwarp();
+    if (lane_ < 4) {
+#pragma unroll
+      for (int k = 0; k < held; ++k) origins_[lane_ * held + k] = values[place(0, k)];
+    }
+    __syncwarp();
+  }
+
+  __device__ float difference(const float (&values)[2 * held], const bool (&inside)[2], int h, int k) const {
+    return inside[h] ? values[place(h, k)] - origins_[lane_ % 4 * held + k] : 0;
+  }
+
+  __device__ float squares(const float (&values)[2 * held], const bool (&inside)[2], float scale) const {
     float squares[held];
 #pragma unroll
     for (int k = 0; k < held; ++k) {
-      const float a = differences[0][k] * scale, b = differences[1][k] * scale;
+      const float a = difference(values, inside, 0, k) * scale, b = difference(values, inside, 1, k) * scale;
       squares[k] = a * a + b * b;
     }
     return scattered_sum(squares);
@@ -97,15 +108,17 @@ class WarpMoments {
   int lane_;
   float* origins_;
   int channel_, count_ = 0;
+  float added_ = 0, added_squares_ = 0;  // of one row
   double sum_ = 0, squares_ = 0;
 };
 
 /// Where nobody asks for them.
 struct NoMoments {
   static constexpr bool are_found = false;
+  static constexpr int parts = 0;
 
   __device__ NoMoments(float*, int) {}
-  __device__ void add(const float (&)[2][WarpMoments::held], const bool (&)[2], int) {}
+  __device__ void add(int, const float (&)[2 * WarpMoments::held], const bool (&)[2], int) {}
   __device__ void write(const PartialMoments&, int, int, int) {}
 };
 
