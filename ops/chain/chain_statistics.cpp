@@ -47,23 +47,27 @@ double multiplications(const InferContext& context, const TensorType& output) {
   return chain().multiplications({chain(), own.inputs_of_chain(context.inputs), ChainAttributes{own.call}}, output);
 }
 
-Sample sample(const char* op, const Attributes& attributes, const char* program, const char* norm, std::vector<SampleInput> inputs,
-              std::int64_t norm_inputs) {
+/// The last two inputs are weight and bias of the norm.
+Sample sample(const char* op, const Attributes& attributes, const char* program, const char* norm, std::vector<SampleInput> inputs) {
   const ElementwiseProgram after = program == nullptr ? ElementwiseProgram() : ElementwiseProgram::parse(program);
   const StagedCall call{{}, 0, {&registry().find(op), attributes}, after};
-  return {.inputs = std::move(inputs), .attributes = ChainStatisticsAttributes{call, OperatorCall::parse(norm), norm_inputs}};
+  // Devices differ in whether what lies between is rounded to halves.
+  return {.inputs = std::move(inputs),
+          .attributes = ChainStatisticsAttributes{call, OperatorCall::parse(norm), /*norm_inputs=*/2},
+          .in_halves = false};
 }
 
 std::vector<Sample> samples() {
   constexpr const char *instance_norm = "instance_norm {\"eps\":1e-05}", *group_norm = "group_norm {\"num_groups\":2,\"eps\":0.1}",
                        *residual = "y0 = add(x0, x1); y1 = relu(y0); return y1";
   const ConvolutionOptions same{.padding = {1}};
-  return {sample("conv2d", same, nullptr, instance_norm, {Shape{2, 3, 5, 4}, Shape{4, 3, 3, 3}}, 0),
-          sample("conv2d", same, residual, group_norm,
-                 {Shape{2, 8, 6, 5}, Shape{8, 8, 3, 3}, Shape{8}, Shape{2, 8, 6, 5}, Shape{8}, Shape{8}}, 2),
-          sample("conv3d", same, nullptr, instance_norm, {Shape{1, 8, 4, 3, 5}, Shape{8, 8, 3, 3, 3}, Shape{8}, Shape{8}, Shape{8}}, 2),
-          sample("conv3d", same, residual, instance_norm, {Shape{2, 4, 3, 4, 3}, Shape{8, 4, 3, 3, 3}, Shape{2, 8, 3, 4, 3}}, 0),
-          sample("conv3d", same, nullptr, group_norm, {Shape{0, 2, 3, 3, 3}, Shape{4, 2, 3, 3, 3}}, 0)};
+  return {
+      sample("conv2d", same, nullptr, instance_norm, {Shape{2, 3, 5, 4}, Shape{4, 3, 3, 3}, Shape{4}, Shape{4}}),
+      sample("conv2d", same, residual, group_norm, {Shape{2, 8, 6, 5}, Shape{8, 8, 3, 3}, Shape{8}, Shape{2, 8, 6, 5}, Shape{8}, Shape{8}}),
+      sample("conv3d", same, nullptr, instance_norm, {Shape{1, 8, 4, 3, 5}, Shape{8, 8, 3, 3, 3}, Shape{8}, Shape{8}, Shape{8}}),
+      sample("conv3d", same, residual, instance_norm,
+             {Shape{2, 4, 3, 4, 3}, Shape{8, 4, 3, 3, 3}, Shape{2, 8, 3, 4, 3}, Shape{8}, Shape{8}}),
+      sample("conv3d", same, nullptr, group_norm, {Shape{0, 2, 3, 3, 3}, Shape{4, 2, 3, 3, 3}, Shape{4}, Shape{4}})};
 }
 
 }  // namespace

@@ -164,7 +164,7 @@ TEST_F(CudaExecutable, StatisticsAreComputedWithWhatTheyAreOf) {
       EXPECT_EQ(step.schedule(), "around conv3d: swept over columns, with moments");
     }
     EXPECT_EQ(joined, 2);
-    expect_alike(found, expected, together, dtype == DType::f16 ? 2e-3 : 1e-5);
+    expect_alike(found, expected, together, dtype == DType::f16 ? 1e-2 : 1e-3);  // what is rounded to TF32 differs
   }
 }
 
