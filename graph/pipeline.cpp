@@ -25,13 +25,14 @@ namespace {
 template <DeviceKind device>
 std::vector<Pass> cleanup_passes() {
   constexpr bool on_cpu = device == DeviceKind::cpu;
-  std::vector<Pass> passes = {
+  return {
       {"constant folding", fold_constants},
       {"neutral operands", drop_neutral_operands},
       {"common subexpressions", share_common_subexpressions},
       {"given results", take_given_results},
       {"dead code", remove_dead_code},
-      {"nested joins", nest_joins},
+      // A CPU, whose loops over parts of pixels are shorter, gains nothing.
+      {"nested joins", [](const Graph& graph) { return on_cpu ? graph : nest_joins(graph); }},
       {"along channels", compute_along_channels},
       {"channel affines", prepare_channel_affines},
       {"absorption", absorb},
@@ -39,9 +40,8 @@ std::vector<Pass> cleanup_passes() {
       {"pointwise results", [](const Graph& graph) { return spell_pointwise_results(graph, /*for_chains=*/!on_cpu); }},
       {"chains", [](const Graph& graph) { return grow_chains(graph, device); }},
       {"joining", [](const Graph& graph) { return join_elementwise(graph, device); }},
+      {"statistics", [](const Graph& graph) { return on_cpu ? graph : join_norms(graph); }},
   };
-  if (!on_cpu) passes.push_back({"statistics", join_norms});
-  return passes;
 }
 
 }  // namespace
