@@ -194,7 +194,8 @@ std::vector<Found> moments_of(const Tensor& image) {
   for (std::size_t c = 0; c < channels; ++c) {
     const std::span<const double> own = std::span(values).subspan(c * pixels, pixels);
     result[c].count = static_cast<double>(pixels);
-    for (const double value : own) result[c].mean += value / result[c].count;
+    for (const double value : own) result[c].mean += (value - own[0]) / result[c].count;
+    result[c].mean += own[0];
     for (const double value : own) result[c].squares += (value - result[c].mean) * (value - result[c].mean);
   }
   return result;
