@@ -4,7 +4,6 @@
 
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/elementwise.h"
-#include "frit/ops/norm/norm_attributes.h"
 #include "frit/ops/operator/run.h"
 
 namespace frit::ops {

@@ -42,6 +42,14 @@ inline Bindings random_inputs(const Graph& graph) {
   return inputs;
 }
 
+/// An output, of a run with a state of its own.
+inline std::vector<double> run(const Graph& graph, const Bindings& inputs, const std::string& output) {
+  State state;
+  graph::Executable executable(graph, state);
+  executable.run(inputs);
+  return executable.output(output).to_vector<double>();
+}
+
 /// Of the outputs and of all gradients.
 inline void expect_equal_results(const Graph& a, const Graph& b) {
   const auto results = [](Graph graph) {
