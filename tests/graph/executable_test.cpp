@@ -12,6 +12,7 @@
 #include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/operator/operator.h"
+#include "frit/ops/optimizer/optimizer_ops.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/shape_ops.h"
 #include "graph/graph_checks.h"

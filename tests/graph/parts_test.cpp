@@ -7,6 +7,7 @@
 #include "frit/ops/convolution/convolution.h"
 #include "frit/ops/elementwise/activation.h"
 #include "frit/ops/elementwise/unary.h"
+#include "frit/ops/linear/linear.h"
 #include "frit/ops/operator/operator.h"
 #include "frit/ops/shape/shape_ops.h"
 #include "graph/graph_checks.h"
