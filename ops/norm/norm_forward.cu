@@ -43,29 +43,23 @@ __global__ void combine_statistics(StatisticsRule<T> rule, ProcessPairs pairs, s
   }
 }
 
-/// One team a slice: its statistics, from the moments of its parts, which lie in `runs` runs of `count`. Reads each twice.
+/// One team a slice: its statistics, from the moments of its `count` parts. No part lies further from the first than their spread allows,
+/// so sums around its mean lose nothing.
 template <class T>
-__global__ void merge_moments(StatisticsRule<T> rule, PartialMoments moments, std::int64_t slices, int runs, int count, std::int64_t step,
-                              cuda::Team team) {
+__global__ void merge_moments(StatisticsRule<T> rule, PartialMoments moments, std::int64_t slices, int count, cuda::Team team) {
   __shared__ SumPair shared[cuda::warp_size];
   for (std::int64_t first = team.first_item(); first < slices; first += team.item_step()) {
     const std::int64_t slice = first + team.place();
     const double* const parts = moments.numbers + min(slice, slices - 1) * count * PartialMoments::count;
     const double pivot = parts[1];
-    const auto sum = [&](double around) {
-      SumPair sums{0, 0};
-      for (int run = 0; run < runs; ++run) {
+    SumPair sums{0, 0};
 #pragma unroll 4
-        for (int i = team.rank(); i < count; i += team.size) {
-          const double* const part = parts + (run * step + i) * PartialMoments::count;
-          const double difference = part[0] > 0 ? part[1] - pivot - around : 0;
-          sums = sums + SumPair{part[0] * difference, part[2] + part[0] * difference * difference};
-        }
-      }
-      return team.sum(sums, shared);
-    };
-    const double from_pivot = sum(0).first * rule.inverse_count;
-    const SliceStatistics found = rule(slice, {0, sum(from_pivot).second}, pivot + from_pivot, slice < slices && team.rank() == 0);
+    for (int i = team.rank(); i < count; i += team.size) {
+      const double* const part = parts + i * PartialMoments::count;
+      const double difference = part[0] > 0 ? part[1] - pivot : 0;
+      sums = sums + SumPair{part[0] * difference, part[2] + part[0] * difference * difference};
+    }
+    const SliceStatistics found = rule(slice, team.sum(sums, shared), pivot, slice < slices && team.rank() == 0);
     if (slice < slices) rule.write_coefficients(slice, found, team);
   }
 }
@@ -267,10 +261,9 @@ struct Forward {
   }
 
   void merge(const PartialMoments& moments) const {
-    const bool of_batch = g.weight_axis == WeightAxis::slice;
-    const auto runs = static_cast<int>(of_batch ? g.runs : 1), count = static_cast<int>(g.slice_channels() * moments.parts);
-    const cuda::TeamShape shape(g.slices, static_cast<std::int64_t>(runs) * count, 4);
-    cuda::launch(merge_moments<T>, shape.launch, call.stream, rule, moments, g.slices, runs, count, g.channels * moments.parts, shape.team);
+    const std::int64_t count = g.slice_channels() * moments.parts;
+    const cuda::TeamShape shape(g.slices, count, 4);
+    cuda::launch(merge_moments<T>, shape.launch, call.stream, rule, moments, g.slices, static_cast<int>(count), shape.team);
   }
 
   /// Statistics that are not wanted for themselves are kept in scratch memory until the results are written.
