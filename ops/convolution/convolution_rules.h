@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "frit/core/numerics.h"
 #include "frit/ops/convolution/geometry.h"
 #include "frit/ops/operator/value.h"
@@ -26,6 +28,13 @@ inline constexpr std::int64_t most_im2col_channels = 128;
 /// Output channels up to which a transposed convolution that has one of its taps for each of so many output positions of an input's is
 /// faster phase by phase, on Hopper, than by libraries and with other lowerings.
 inline constexpr std::int64_t most_single_tap_channels(std::int64_t taps) { return 16 * taps; }
+
+/// Groups of more channels are computed by libraries as fast as convolutions without groups.
+inline constexpr std::int64_t most_of_small_group = 64;
+/// Whether cuDNN has kernels for small groups of so many channels.
+inline bool has_library_kernel_for_group(std::int64_t channels) {
+  return channels != 2 && std::has_single_bit(static_cast<std::uint64_t>(channels));
+}
 
 /// Whether a GPU's tensor cores compute products of numbers of this dtype.
 inline bool on_tensor_cores(DType dtype) { return is_half(dtype) || (dtype == DType::f32 && numerics().tf32); }

@@ -159,15 +159,25 @@ Value block_diagonal(Emitter& emitter, Value weight, std::int64_t groups) {
   return reshape(where(diagonal(emitter, groups), blocks, 0), dense);
 }
 
+/// Whether frit has kernels for small groups of so many channels in all, on Hopper's tensor cores.
+bool has_kernels_for_groups(const ConvolutionOptions& options, const Dims& kernel, std::int64_t channels, std::int64_t results,
+                            DType dtype) {
+  const std::int64_t vector = 16 / static_cast<std::int64_t>(size_of(dtype));
+  const auto at_most = [](const Dims& axes, std::int64_t most) { return *std::max_element(axes.begin(), axes.end()) <= most; };
+  const bool usual = all_equal(options.dilation, 1) && at_most(options.stride, 2) && at_most(kernel, 5);
+  return usual && channels % vector == 0 && results % vector == 0 && on_tensor_cores(dtype) && is_for_hopper();
+}
+
 Values dense(Emitter& emitter, std::span<const Value> inputs, const Attributes& attributes) {
   const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), inputs[0].rank() - 2);
   const Shape& weight = inputs[1].shape();
+  if (has_kernels_for_groups(options, image_of(weight), inputs[0].dim(1), weight[0], inputs[1].dtype())) return {};
   // The library is fast at groups of 4, 8, ... channels, and frit at depthwise ones. On an H100 in halves, at 64 images of 14 x 14, 14
   // groups of 24 took 150 us and one convolution of all channels 60; a network's part with 32 groups of 2 took 1,860 us, and so 550.
-  constexpr std::int64_t most_groups = 40, most_of_group = 64, vector = 8;
-  const bool has_kernel = weight[1] != 2 && std::has_single_bit(static_cast<std::uint64_t>(weight[1]));
+  constexpr std::int64_t most_groups = 40, vector = 8;
   const bool fills_vectors = inputs[0].dim(1) % vector == 0 && weight[0] % vector == 0;
-  if (options.groups == 1 || options.groups > most_groups || weight[1] > most_of_group || has_kernel || !fills_vectors) return {};
+  if (options.groups == 1 || options.groups > most_groups || weight[1] > most_of_small_group) return {};
+  if (has_library_kernel_for_group(weight[1]) || !fills_vectors) return {};
   ConvolutionOptions whole = options;
   whole.groups = 1;
   return {convolution(inputs[0], block_diagonal(emitter, inputs[1], options.groups), whole, bias_or_none(inputs))};
@@ -180,7 +190,8 @@ Values diagonal_of_dense(Emitter& emitter, std::span<const Value> inputs, const 
   const std::int64_t groups = given.convolution.groups, channels = input.dim(1), results = gradient.dim(1);
   const std::int64_t of_group = channels / groups;
   if (of_group < 2 || of_group > most_of_group || groups < 8 || std::max(channels, results) > most_channels_in_all) return {};
-  ConvolutionOptions options = given.convolution;
+  ConvolutionOptions options = canonical(given.convolution, input.rank() - 2);
+  if (has_kernels_for_groups(options, given.kernel_size, channels, results, input.dtype())) return {};
   options.groups = 1;
   const Value dense = weight_gradient(gradient, input, options, given.kernel_size);
   const Value blocks = reshape(dense, {groups, results / groups, groups, -1});

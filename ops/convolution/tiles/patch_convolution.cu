@@ -17,12 +17,22 @@ constexpr std::size_t alignment = 256;
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// A call as the convolution that it is: a data gradient with a stride of 1 is one of the mirrored weight.
+/// A call as the convolution that it is: a data gradient is one of the mirrored weight, with a stride of 1.
 struct Correlation : ImageCall {
-  using ImageCall::ImageCall;
+  std::int64_t bundle = 1;  ///< groups that are multiplied together, as few as have vectors of channels
+
+  explicit Correlation(const ConvolutionCall& call) : ImageCall(call) {
+    const auto has_vectors = [&] { return pixel_bytes() % PatchShape::chunk == 0 && bundle_outputs() % 4 == 0; };
+    while (bundle < g.groups && (g.groups % bundle != 0 || !has_vectors())) ++bundle;
+  }
+  std::int64_t bundle_inputs() const { return in_channels * bundle; }
+  std::int64_t bundle_outputs() const { return out_channels * bundle; }
+  std::int64_t pixel_bytes() const { return bundle_inputs() * element_bytes; }
+  std::int64_t out_pitch() const { return out_channels * g.groups; }
+  std::int64_t bundle_parts(const PatchShape& s) const { return ceil_divide(bundle_outputs(), s.columns); }
 
   std::int64_t steps() const { return ceil_divide(pixel_bytes(), PatchShape::step_bytes); }
-  std::int64_t parts(const PatchShape& s) const { return ceil_divide(out_channels, s.columns); }
+  std::int64_t parts(const PatchShape& s) const { return g.groups / bundle * bundle_parts(s); }
   std::int64_t tiles(const PatchShape& s, std::size_t axis) const { return ceil_divide(output[axis], s.positions(static_cast<int>(axis))); }
   std::int64_t tile_count(const PatchShape& s) const { return g.batch * tiles(s, 0) * tiles(s, 1) * tiles(s, 2) * parts(s); }
   /// A step is of several pixels along the width, where these are short.
@@ -66,7 +76,7 @@ double microseconds(const Correlation& call, const PatchShape& s, int multiproce
 
 /// The shape with which a call should take the least time.
 std::optional<PatchShape> shape_of(const Correlation& call, int multiprocessors) {
-  constexpr int most_sums = 256;  // columns of a thread's products
+  constexpr int most_sums = 256, most_reuse = 8;  // columns of a thread's products; products, whose fragments registers have room for
   std::optional<PatchShape> best;
   double least = 0;
   const auto consider = [&](PatchShape s) {
@@ -78,12 +88,16 @@ std::optional<PatchShape> shape_of(const Correlation& call, int multiprocessors)
   const auto axes = [](const ImageAxes& of) {
     return std::array{static_cast<int>(of[0]), static_cast<int>(of[1]), static_cast<int>(of[2])};
   };
-  const auto kernel = axes(call.g.kernel), stride = axes(call.forward ? call.g.stride : ImageAxes{1, 1, 1});
-  for (const int columns : {128, 64, 32}) {
-    for (int reuse = most_sums / columns; reuse >= 2; reuse /= 2) {
+  constexpr ImageAxes one = {1, 1, 1};
+  const auto kernel = axes(call.g.kernel), stride = axes(call.forward ? call.g.stride : one),
+             spread = axes(call.forward ? one : call.g.stride);
+  for (const int columns : {128, 64, 32, 16}) {
+    if (columns < 32 && call.g.groups == 1) continue;
+    for (int reuse = std::min(most_reuse, most_sums / columns); reuse >= 2; reuse /= 2) {
       for (int width = 64; width >= 8; width /= 2) {
         PatchShape s{columns, {kernel[0], kernel[1], kernel[2]}, {stride[0], stride[1], stride[2]}, {1, warpgroup::rows / width, width}};
         s.pixel_bytes = call.step_pixel_bytes();
+        std::copy(spread.begin(), spread.end(), s.spread);
         s.patch[s.shared_axis()] *= reuse;
         for (int axis = 0; axis < 3; ++axis) {
           for (int other = 0; other < 3; ++other) s.groups[other] = other == axis ? PatchShape::warpgroups : 1;
@@ -97,12 +111,15 @@ std::optional<PatchShape> shape_of(const Correlation& call, int multiprocessors)
 
 bool has_sizes(const Correlation& call) {
   const ConvolutionGeometry& g = call.g;
-  bool fits = g.groups == 1 && g.batch > 0 && product(call.input) > 0 && product(call.output) > 0;
+  // The zeros between the pixels of a strided gradient are multiplied too, which takes longer than the library where there are many
+  // channels.
+  const std::int64_t most_stride = call.forward || g.groups > 1 ? 2 : 1;
+  bool fits = g.batch > 0 && product(call.input) > 0 && product(call.output) > 0 && (g.groups == 1 || call.in_channels > 1);
   for (std::size_t axis = 0; axis < 3; ++axis) {
-    fits = fits && g.dilation[axis] == 1 && g.stride[axis] <= (call.forward ? 2 : 1) && g.kernel[axis] <= 7 && g.padding[axis] < 16;
+    fits = fits && g.dilation[axis] == 1 && g.stride[axis] <= most_stride && g.kernel[axis] <= 7 && g.padding[axis] < 16;
   }
-  const bool channels = call.pixel_bytes() % PatchShape::chunk == 0 && call.out_channels % 4 == 0;
-  const bool indexed = product(call.input) * call.pitch <= INT32_MAX && product(call.output) * call.out_channels <= INT32_MAX &&
+  const bool channels = call.pixel_bytes() % PatchShape::chunk == 0 && call.bundle_outputs() % 4 == 0;
+  const bool indexed = product(call.input) * call.pitch <= INT32_MAX && product(call.output) * call.out_pitch() <= INT32_MAX &&
                        call.weight.elements() <= INT32_MAX / 8;
   return fits && channels && indexed;
 }
@@ -127,13 +144,16 @@ double pass_after_library(const ConvolutionCall& call) {
 
 /// Whether this takes less time than cuDNN 9, by the rates at which that computed layers of ResNet-50, a 3-D U-Net and larger ones on an
 /// H200. Products of matrices, which convolutions with one tap are, it computes faster, and convolutions of halves in two dimensions but
-/// for those of few channels, which it fills up.
+/// for those of few channels, which it fills up. Of small groups it has kernels for 4, 8, ... channels, which pass over the images at a
+/// fraction of memory's speed, and is up to fifty times slower at others.
 bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShape& s, int multiprocessors) {
   constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
   const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
-  if (s.taps() == 1 || (half && !deep && !call.is_narrow())) return false;
-  if (call.is_narrow() && (!call.forward || call.bytes() < 16e6)) return false;  // none was measured
-  const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_channels) * s.taps();
+  const bool small_groups = call.g.groups > 1 && std::max(call.in_channels, call.out_channels) <= most_of_small_group;
+  if (small_groups && !(has_library_kernel_for_group(call.in_channels) && has_library_kernel_for_group(call.out_channels))) return true;
+  if (!small_groups && (s.taps() == 1 || (half && !deep && !call.is_narrow()))) return false;
+  if (!small_groups && call.is_narrow() && (!call.forward || call.bytes() < 16e6)) return false;  // none was measured
+  const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_pitch()) * s.taps();
   const bool large = operations > 1e11;  // whose gradients cuDNN computes about as fast as convolutions
   double rate = deep ? (many ? 300 : 225) : (many ? 400 : 215);
   if (!call.forward) rate = deep ? (many ? 260 : 225) : (many ? (large ? 390 : 240) : 190);
@@ -143,21 +163,23 @@ bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShap
   if (half && channels < 64) rate = 7 * channels;
   double library = library_start + operations / (rate * 1e6);
   if (call.is_narrow()) library = std::max(library * PatchShape::step_bytes / s.pixel_bytes, call.bytes() / 1.2e6);
+  if (small_groups) library = std::max(library, library_start + call.bytes() / 1.2e6);
   return microseconds(call, s, multiprocessors) < library + pass_after_library(given);
 }
 
 std::string text_of(const int (&a)[3]) { return concat('{', a[0], ", ", a[1], ", ", a[2], '}'); }
 std::string text_of(const PatchShape& s) {
   return concat("PatchShape{", s.columns, ", ", text_of(s.kernel), ", ", text_of(s.stride), ", ", text_of(s.patch), ", ", text_of(s.groups),
-                ", ", s.input_stages, ", ", s.weight_stages, ", ", s.pixel_bytes, '}');
+                ", ", s.input_stages, ", ", s.weight_stages, ", ", s.pixel_bytes, ", ", text_of(s.spread), '}');
 }
 
 PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* packed) {
   PatchCall numbers{};
   numbers.weight = packed;
-  numbers.in_channels = static_cast<int>(call.in_channels);
+  numbers.in_channels = static_cast<int>(call.bundle_inputs());
+  numbers.out_channels = static_cast<int>(call.bundle_outputs());
   numbers.pitch = static_cast<int>(call.pitch);
-  numbers.out_channels = static_cast<int>(call.out_channels);
+  numbers.out_pitch = static_cast<int>(call.out_pitch());
   numbers.steps = static_cast<int>(call.steps());
   for (std::size_t axis = 0; axis < 3; ++axis) {
     numbers.input[axis] = static_cast<int>(call.input[axis]);
@@ -166,13 +188,15 @@ PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* p
   }
   numbers.tiles = {cuda::Divisor(call.tiles(s, 0)), cuda::Divisor(call.tiles(s, 1)), cuda::Divisor(call.tiles(s, 2))};
   numbers.parts = cuda::Divisor(call.parts(s));
+  numbers.bundle_parts = cuda::Divisor(call.bundle_parts(s));
   numbers.tile_count = static_cast<int>(call.tile_count(s));
   return numbers;
 }
 
 /// Where a weight's elements are.
 struct WeightSource {
-  int results, channels;
+  int results, channels;  ///< of a group
+  int bundle_results, bundle_channels, bundle_parts, columns;
   WeightSteps steps;
   int shared_step;                 ///< between taps along the shared axis; the others follow each other
   int across, width, step_pixels;  ///< of PatchShape; the kernel's width
@@ -182,6 +206,10 @@ struct WeightSource {
   WeightSource(const Correlation& call, const PatchShape& s)
       : results(static_cast<int>(call.out_channels)),
         channels(static_cast<int>(call.in_channels)),
+        bundle_results(static_cast<int>(call.bundle_outputs())),
+        bundle_channels(static_cast<int>(call.bundle_inputs())),
+        bundle_parts(static_cast<int>(call.bundle_parts(s))),
+        columns(s.columns),
         steps(call.weight),
         shared_step(s.shared_axis() == 0 ? s.kernel[1] * s.kernel[2] : s.kernel[2]),
         across(s.across()),
@@ -193,11 +221,15 @@ struct WeightSource {
   /// -1 where there is none.
   __device__ std::int64_t operator()(PackedWeight::Place place) const {
     int x = place.other_tap % across * step_pixels;
-    if (step_pixels > 1) x += place.channel / channels, place.channel %= channels;
-    if (place.result >= results || place.channel >= channels || x >= width) return -1;
+    if (step_pixels > 1) x += place.channel / bundle_channels, place.channel %= bundle_channels;
+    const int result = place.part % bundle_parts * columns + place.column, bundle = place.part / bundle_parts;
+    if (result >= bundle_results || place.channel >= bundle_channels || x >= width) return -1;
+    if (result / results != place.channel / channels) return -1;
     const int tap = place.shared_tap * shared_step + place.other_tap / across * width + x;
-    if (mirrored) return place.channel * steps.row + place.result * steps.channel + (taps - 1 - tap) * steps.tap;
-    return place.result * steps.row + place.channel * steps.channel + tap * steps.tap;
+    if (mirrored) {
+      return (bundle * bundle_channels + place.channel) * steps.row + result % results * steps.channel + (taps - 1 - tap) * steps.tap;
+    }
+    return (bundle * bundle_results + result) * steps.row + place.channel % channels * steps.channel + tap * steps.tap;
   }
 };
 

@@ -26,6 +26,7 @@ struct PatchShape {
   int groups[3];  ///< how the patches of a block's warpgroups make a tile
   int input_stages, weight_stages;
   int pixel_bytes = step_bytes;  ///< 16 or 32: a step is 4 or 2 pixels along the width, with all their channels
+  int spread[3] = {1, 1, 1};     ///< 2: a zero stands between neighbouring pixels of the input, as where a data gradient has a stride
 
   constexpr int step_pixels() const { return step_bytes / pixel_bytes; }
   /// Steps of the taps along the width.
@@ -85,7 +86,7 @@ struct PackedWeight {
   int columns, steps, shared_taps, other_taps;
 
   struct Place {
-    int result, channel, other_tap, shared_tap;
+    int part, column, channel, other_tap, shared_tap;
   };
   FRIT_HOST_DEVICE std::int64_t bytes(int parts) const {
     return static_cast<std::int64_t>(parts) * steps * other_taps * shared_taps * columns * PatchShape::step_bytes;
@@ -103,21 +104,21 @@ struct PackedWeight {
     const int other_tap = rest % other_taps;
     rest /= other_taps;
     const int step = rest % steps, part = rest / steps;
-    return {part * columns + warpgroup::neighbour_of(column), step * 4 * width + chunk * width + word * of_word + element % of_word,
-            other_tap, shared_tap};
+    return {part, warpgroup::neighbour_of(column), step * 4 * width + chunk * width + word * of_word + element % of_word, other_tap,
+            shared_tap};
   }
 };
 
-/// A call's numbers.
+/// A call's numbers. Groups of channels are multiplied some at a time, a bundle of them, with zeros between one group and another.
 struct PatchCall {
-  const void* weight;  ///< a PackedWeight
-  int in_channels, out_channels;
-  int pitch;  ///< elements from a pixel of the input to the next
-  int steps;  ///< of the input's channels
+  const void* weight;             ///< a PackedWeight
+  int in_channels, out_channels;  ///< of a bundle
+  int pitch, out_pitch;           ///< elements from a pixel of the input to the next, and of the output
+  int steps;                      ///< of a bundle's input channels
   int input[3], output[3], padding[3];
   ImageTiles tiles;
-  cuda::Divisor parts;  ///< of the output channels, each of a block
-  int tile_count;       ///< of all samples and parts, below 2^31
+  cuda::Divisor parts, bundle_parts;  ///< of all output channels, each of a block; of a bundle's
+  int tile_count;                     ///< of all samples and parts, below 2^31
 };
 
 /// The kernel: of images in channels-last layout. Of a warpgroup, one warp has the copy engine bring weights and the others stage the
@@ -158,13 +159,19 @@ struct PatchTaps : PatchCall {
   };
 
   struct Tile {
-    int sample, z, y, x, part;  ///< its first position
+    int sample, z, y, x;  ///< its first position
+    int part, bundle;
   };
   __device__ Tile tile_at(int number) const {
     const auto n = static_cast<std::uint32_t>(number);
-    const std::uint32_t of_image = parts.quotient(n);
+    const std::uint32_t of_image = parts.quotient(n), part = parts.remainder(n, of_image);
     const auto [sample, z, y, x] = tiles.at(of_image);
-    return {sample, z * shape.positions(0), y * shape.positions(1), x * shape.positions(2), static_cast<int>(parts.remainder(n, of_image))};
+    return {sample,
+            z * shape.positions(0),
+            y * shape.positions(1),
+            x * shape.positions(2),
+            static_cast<int>(part),
+            static_cast<int>(bundle_parts.quotient(part))};
   }
   /// Calls body(tile) for each of the block's.
   template <class Body>
@@ -209,11 +216,15 @@ struct PatchTaps : PatchCall {
     BoxPixel<shape.staged(1), shape.staged(2)> place(pixel);
     const int first_z = tile.z * shape.stride[0] - padding[0], first_y = tile.y * shape.stride[1] - padding[1];
     const int first_x = tile.x * shape.stride[2] - padding[2];
-    const Stored* const sample = image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * pitch;
+    const Stored* const sample =
+        image + static_cast<std::int64_t>(tile.sample) * input[0] * input[1] * input[2] * pitch + tile.bundle * in_channels;
+    constexpr int between_z = shape.spread[0] - 1, between_y = shape.spread[1] - 1, between_x = shape.spread[2] - 1;  // 0 or 1
 #pragma unroll 2
     for (; pixel < shape.pixels(); pixel += at_once) {
-      const int in_z = place.z + first_z, in_y = place.y + first_y, in_x = place.x + first_x;
-      const bool exists = channel < in_channels && is_in(in_z, in_y, in_x, input);
+      const int spread_z = place.z + first_z, spread_y = place.y + first_y, spread_x = place.x + first_x;
+      const bool between = (spread_z & between_z) != 0 || (spread_y & between_y) != 0 || (spread_x & between_x) != 0;
+      const int in_z = spread_z >> between_z, in_y = spread_y >> between_y, in_x = spread_x >> between_x;
+      const bool exists = channel < in_channels && !between && is_in(in_z, in_y, in_x, input);
       const int from = exists ? ((in_z * input[1] + in_y) * input[2] + in_x) * pitch + channel : 0;
       cuda::copy_bytes_or_zeros<chunk>(to + static_cast<std::uint32_t>(pixel * shape.pixel_bytes + part * chunk), sample + from, exists);
       place.template advance<at_once>();
@@ -312,10 +323,11 @@ struct PatchTaps : PatchCall {
   template <class Sink>
   __device__ void write(const Sink& sink, const Sums& sums, const Tile& tile, int group, int warp, int lane) const {
     const auto first = shape.group(group);
+    const int of_bundle = (tile.part - tile.bundle * bundle_parts.value<int>()) * columns + lane % 4 * 4;
 #pragma unroll
     for (int part = 0; part < columns / 16; ++part) {
-      const int channel = tile.part * columns + part * 16 + lane % 4 * 4;
-      if (channel >= out_channels) break;
+      if (of_bundle + part * 16 >= out_channels) break;
+      const int channel = tile.bundle * out_channels + of_bundle + part * 16;
       const auto channels = sink.template channels<4>(stages::Place{0, channel, tile.sample});
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
@@ -325,7 +337,7 @@ struct PatchTaps : PatchCall {
         const auto place = [&](int i) {
           const std::int64_t line =
               (static_cast<std::int64_t>(tile.sample) * output[0] + z + shape.shared(i).z) * output[1] + y + shape.shared(i).y;
-          return stages::Place{(line * output[2] + x) * out_channels + channel, channel, tile.sample};
+          return stages::Place{(line * output[2] + x) * out_pitch + channel, channel, tile.sample};
         };
         stages::store_vectors<reuse, 4>(sink, channels, exists, place, [&](int i) { return warpgroup::neighbours(sums[i], part, row); });
       }

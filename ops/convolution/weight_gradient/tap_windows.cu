@@ -20,12 +20,24 @@ int pixel_bytes(int channels, std::size_t element_bytes) {
 /// Sizes that do not depend on tiles.
 std::optional<TapWindows> sizes_of(const ConvolutionGeometry& g, std::size_t element_bytes) {
   const std::int64_t vector = 16 / static_cast<std::int64_t>(element_bytes);
-  const bool channels = g.groups == 1 && g.in_channels % vector == 0 && g.out_channels % vector == 0;
-  const bool indexed = product(g.input) * g.in_channels <= INT_MAX && product(g.output) * g.out_channels <= INT_MAX;
-  if (!channels || !indexed || g.batch == 0 || product(g.input) == 0 || product(g.output) == 0) return std::nullopt;
+  const auto fills_vectors = [&](std::int64_t groups) {
+    return g.groups % groups == 0 && groups * g.in_channels % vector == 0 && groups * g.out_channels % vector == 0;
+  };
+  std::int64_t bundle = 1;
+  while (bundle < g.groups && !fills_vectors(bundle)) ++bundle;
+  // Groups of which a warp has several anyway are multiplied together.
+  const auto fits_warp = [&](std::int64_t groups) { return groups * std::max(g.in_channels, g.out_channels) <= TapWindows::warp_outputs; };
+  for (std::int64_t more = bundle + 1; more <= g.groups && fits_warp(more); ++more) {
+    if (fills_vectors(more)) bundle = more;
+  }
+  const bool indexed = product(g.input) * g.in_channels * g.groups <= INT_MAX && product(g.output) * g.out_channels * g.groups <= INT_MAX;
+  if (!fills_vectors(bundle) || !indexed || g.batch == 0 || product(g.input) == 0 || product(g.output) == 0) return std::nullopt;
   TapWindows w{};
-  w.out_channels = static_cast<int>(g.out_channels);
-  w.in_channels = static_cast<int>(g.in_channels);
+  w.group_outputs = static_cast<int>(g.out_channels);
+  w.group_inputs = static_cast<int>(g.in_channels);
+  w.out_channels = static_cast<int>(bundle * g.out_channels);
+  w.in_channels = static_cast<int>(bundle * g.in_channels);
+  w.bundles = static_cast<int>(g.groups / bundle);
   for (std::size_t axis = 0; axis < 3; ++axis) {
     const bool fits = g.dilation[axis] == 1 && g.kernel[axis] <= 5 && g.stride[axis] <= 2 && g.padding[axis] < INT_MAX / 2;
     if (!fits) return std::nullopt;

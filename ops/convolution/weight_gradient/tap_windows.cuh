@@ -19,7 +19,8 @@ struct TapWindows {
   static constexpr int held = side * side * warp_outputs * warp_inputs / 32;  ///< sums of a thread
   static constexpr int most_warps = 12, stagers = 128;  ///< of a block: warps that multiply, at most; threads that stage
 
-  int out_channels, in_channels;
+  int out_channels, in_channels;  ///< of a bundle of groups, which are multiplied together
+  int group_outputs, group_inputs, bundles;
   int out_pitch, in_pitch;                                  ///< elements from a pixel to the next of the gradient and of the input
   int input[3], size[3], kernel[3], stride[3], padding[3];  ///< size: of the output
   int block_outputs, block_inputs, block_depths;            ///< of a block: channels, and depths of its window
@@ -36,7 +37,7 @@ struct TapWindows {
   int gradient_pixel, input_pixel, gradient_bytes, plane_bytes, shared_bytes;
   int tap_bytes[side];  ///< from the first tap of a row to each
 
-  FRIT_HOST_DEVICE int kinds() const { return output_blocks * input_blocks * windows[0] * windows[1] * windows[2]; }
+  FRIT_HOST_DEVICE int kinds() const { return bundles * output_blocks * input_blocks * windows[0] * windows[1] * windows[2]; }
   FRIT_HOST_DEVICE int roles() const { return depth_warps * output_warps * input_warps; }
   FRIT_HOST_DEVICE int warps() const { return roles() * splits; }
   int threads() const { return warps() * 32 + stagers; }
@@ -60,9 +61,9 @@ struct TapWindows {
   double used_taps() const;
 };
 
-/// Of a kind of block: its first channels and taps.
+/// Of a kind of block: its bundle, and in that its first channels and taps.
 struct TapWindow {
-  int output, input, tap[3];
+  int bundle, output, input, tap[3];
 
   FRIT_HOST_DEVICE TapWindow(const TapWindows& w, int kind) {
     const auto take = [&](int count) {
@@ -73,6 +74,7 @@ struct TapWindow {
     output = take(w.output_blocks) * w.block_outputs;
     input = take(w.input_blocks) * w.block_inputs;
     for (int axis = 2; axis >= 0; --axis) tap[axis] = take(w.windows[axis]) * TapWindows::side;
+    bundle = take(w.bundles);
   }
 };
 

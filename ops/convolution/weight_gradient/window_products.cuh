@@ -138,7 +138,10 @@ __global__ void __launch_bounds__(TapWindows::most_warps * 32 + TapWindows::stag
   const std::int64_t begin = w.tiles * share / w.shares, end = w.tiles * (share + 1) / w.shares;
   const TapWindow window(w, kind);
   WindowRing ring(cuda::shared_address(memory), w);
-  if (warp >= w.warps()) return stage_tiles(static_cast<int>(threadIdx.x) - w.warps() * 32, ring, gradient, input, w, window, begin, end);
+  if (warp >= w.warps()) {
+    return stage_tiles(static_cast<int>(threadIdx.x) - w.warps() * 32, ring, gradient + window.bundle * w.out_channels,
+                       input + window.bundle * w.in_channels, w, window, begin, end);
+  }
 
   const int role_number = warp % w.roles(), split = warp / w.roles();
   const WarpRole role(w, role_number);
@@ -181,7 +184,9 @@ struct WindowPlace {
     const int channel = window.input + role.input + lane % 4 * 2 + i % 2;
     const int z = window.tap[0] + role.depth, y = window.tap[1] + i / 24, x = window.tap[2] + i / 8 % 3;
     if (output >= w.out_channels || channel >= w.in_channels || z >= w.kernel[0] || y >= w.kernel[1] || x >= w.kernel[2]) return -1;
-    return output * steps.row + channel * steps.channel + ((z * w.kernel[1] + y) * w.kernel[2] + x) * steps.tap;
+    if (output / w.group_outputs != channel / w.group_inputs) return -1;
+    return (window.bundle * w.out_channels + output) * steps.row + channel % w.group_inputs * steps.channel +
+           ((z * w.kernel[1] + y) * w.kernel[2] + x) * steps.tap;
   }
 };
 

@@ -11,16 +11,17 @@ struct Sizes {
   Shape input;
   std::int64_t outputs;
   Dims padding = {1}, kernel = {3}, stride = {1};
+  std::int64_t groups = 1;
 };
 
 /// Of random tensors, or of none.
 inline ops::ConvolutionCall call_of(const Sizes& sizes, cudnn::ConvolutionKind kind, DType dtype, Device device, bool filled,
                                     Layout weight_layout = Layout::channels_last) {
   const int axes = sizes.input.rank() - 2;
-  Shape weight = {sizes.outputs, sizes.input[1]}, output = {sizes.input[0], sizes.outputs};
+  Shape weight = {sizes.outputs, sizes.input[1] / sizes.groups}, output = {sizes.input[0], sizes.outputs};
   for (int axis = 0; axis < axes; ++axis) weight.push_back(sizes.kernel.rank() == 1 ? sizes.kernel[0] : sizes.kernel[axis]);
-  const ops::ConvolutionGeometry g =
-      ops::convolution_geometry(sizes.input, weight, ops::canonical({.stride = sizes.stride, .padding = sizes.padding}, axes));
+  const ConvolutionOptions options{.stride = sizes.stride, .padding = sizes.padding, .groups = sizes.groups};
+  const ops::ConvolutionGeometry g = ops::convolution_geometry(sizes.input, weight, ops::canonical(options, axes));
   for (const std::int64_t size : std::span(g.output).last(static_cast<std::size_t>(axes))) output.push_back(size);
   const auto tensor = [&](const Shape& shape, std::uint64_t seed, Layout layout = Layout::channels_last) {
     return filled ? normal_tensor(shape, DType::f32, seed).to(dtype).to(device).contiguous(layout)

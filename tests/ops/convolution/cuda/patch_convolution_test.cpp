@@ -11,7 +11,8 @@ namespace {
 using cudnn::ConvolutionKind;
 
 /// Two and three axes, 32, 64 and 128 columns, channels that fill no step or no block, patches that fill no image, many samples, steps of
-/// 4 and 2 pixels.
+/// 4 and 2 pixels; groups, of which one or two fill a vector, with more channels than a block has, of other sizes than the result's, and
+/// with a stride, where gradients have zeros between them.
 const Sizes calls[] = {{{2, 64, 17, 21}, 128, {0}, {3}},
                        {{3, 40, 9, 40}, 48},
                        {{2, 128, 14, 14}, 192},
@@ -35,8 +36,22 @@ const Sizes calls[] = {{{2, 64, 17, 21}, 128, {0}, {3}},
                        {{2, 8, 19, 40}, 32, {0}, {3}},
                        {{2, 16, 21, 18}, 64, {2, 1}, {5, 4}},
                        {{1, 4, 9, 12, 13}, 32},
-                       {{2, 8, 7, 9, 11}, 64, {1}, {3}, {2}}};
+                       {{2, 8, 7, 9, 11}, 64, {1}, {3}, {2}},
+                       {{3, 48, 14, 15}, 48, {1}, {3}, {1}, 6},
+                       {{2, 144, 9, 14}, 144, {1}, {3}, {1}, 3},
+                       {{2, 32, 17, 20}, 32, {1}, {3}, {1}, 8},
+                       {{2, 24, 11, 12}, 24, {1}, {3}, {1}, 12},
+                       {{2, 320, 7, 7}, 320, {1}, {3}, {1}, 2},
+                       {{2, 32, 12, 13}, 96, {2, 1}, {5, 3}, {1}, 2},
+                       {{3, 64, 13, 18}, 64, {1}, {3}, {2}, 4},
+                       {{2, 64, 12, 18}, 32, {0, 1}, {3}, {2, 1}, 2},
+                       {{2, 48, 10, 9}, 96, {0}, {1}, {1}, 3},
+                       {{2, 48, 10, 9}, 48, {0}, {1}, {2}, 2},
+                       {{1, 32, 7, 9, 10}, 64, {1}, {3}, {2, 1, 2}, 4}};
 
+bool has_kernel(const Sizes& sizes, ConvolutionKind kind) {
+  return kind == ConvolutionKind::forward || sizes.stride == Dims{1} || sizes.groups > 1;
+}
 bool fills_vectors(const Sizes& sizes, DType dtype) { return sizes.input[1] * static_cast<std::int64_t>(size_of(dtype)) % 16 == 0; }
 
 class CudaPatchConvolution : public OnHopper {
@@ -61,10 +76,11 @@ class CudaPatchConvolution : public OnHopper {
 TEST_F(CudaPatchConvolution, AgreesWithTheDefinition) {
   for (const Sizes& sizes : calls) {
     for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
-      if (kind == ConvolutionKind::data_gradient && sizes.stride != Dims{1}) continue;
+      if (!has_kernel(sizes, kind)) continue;
       for (const Arithmetic& arithmetic : arithmetics) {
         if (!arithmetic.tf32 || !fills_vectors(sizes, arithmetic.dtype)) continue;
-        SCOPED_TRACE(concat(sizes.input, ' ', sizes.outputs, ' ', arithmetic.dtype, kind == ConvolutionKind::forward ? "" : " gradient"));
+        SCOPED_TRACE(concat(sizes.input, ' ', sizes.outputs, ' ', sizes.groups, ' ', arithmetic.dtype,
+                            kind == ConvolutionKind::forward ? "" : " gradient"));
         const bool biased = sizes.outputs % 64 == 0;
         ops::ConvolutionCall call = call_of(sizes, kind, arithmetic.dtype, gpu, true, biased ? Layout::contiguous : Layout::channels_last);
         if (!biased) call.operands.bias = {};
@@ -86,11 +102,19 @@ TEST_F(CudaPatchConvolution, MultipliesNothingBeyondItsTaps) {
   }
 }
 
+/// Groups do not meet each other's numbers where they have vectors of their own.
+TEST_F(CudaPatchConvolution, KeepsGroupsApart) {
+  ops::ConvolutionCall call = call_of({{2, 32, 12, 13}, 32, {1}, {3}, {1}, 4}, ConvolutionKind::forward, DType::f32, gpu, true);
+  call.operands.input.slice(1, 8, 9).fill(NAN);
+  const std::vector<double> values = found(call).to_vector<double>(), expected = by_definition(call).to_vector<double>();
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(std::isnan(values[i]), std::isnan(expected[i])) << i;
+}
+
 /// With operands of every kind.
 TEST_F(CudaPatchConvolution, TakesAProgram) {
   const auto program = ops::ElementwiseProgram::parse(
       "y0 = add(x0, x1); y1 = hard_swish(y0); y2 = multiply(y1, x2); y3 = add(y2, x3); y4 = multiply(y3, y0); return y4");
-  for (const Sizes& sizes : {Sizes{{3, 64, 17, 40}, 48}, Sizes{{2, 32, 9, 10, 20}, 128}}) {
+  for (const Sizes& sizes : {Sizes{{3, 64, 17, 40}, 48}, Sizes{{2, 32, 9, 10, 20}, 128}, Sizes{{3, 48, 11, 12}, 96, {1}, {3}, {1}, 6}}) {
     for (const Arithmetic& arithmetic : arithmetics) {
       if (!arithmetic.tf32) continue;
       ops::ConvolutionCall call = call_of(sizes, ConvolutionKind::forward, arithmetic.dtype, gpu, true);
@@ -116,8 +140,7 @@ TEST(PatchConvolution, HasAKernel) {
       EXPECT_EQ(fills_vectors(sizes, dtype),
                 ops::patch_centre(call_of(sizes, ConvolutionKind::forward, dtype, Device::cpu(), false), 132).has_value())
           << sizes.input;
-      const bool has_gradient = sizes.stride == Dims{1};
-      EXPECT_EQ(has_gradient,
+      EXPECT_EQ(has_kernel(sizes, ConvolutionKind::data_gradient),
                 ops::patch_centre(call_of(sizes, ConvolutionKind::data_gradient, dtype, Device::cpu(), false), 132).has_value())
           << sizes.input;
     }
@@ -149,6 +172,11 @@ TEST(PatchConvolution, IsTakenWhereItIsFaster) {
   }
   EXPECT_TRUE(taken({{64, 4, 224, 224}, 64, {3}, {7}, {2}})) << "the first layer of a network";
   EXPECT_TRUE(taken({{128, 8, 128, 128}, 64, {0}}, ConvolutionKind::forward, DType::f16));
+  for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
+    EXPECT_TRUE(taken({{64, 432, 14, 14}, 432, {1}, {3}, {1}, 9}, kind, DType::f16)) << "groups that cuDNN has no kernel for";
+    EXPECT_TRUE(taken({{32, 128, 56, 56}, 128, {1}, {3}, {1}, 32}, kind)) << "groups that it passes over slowly";
+    EXPECT_TRUE(taken({{32, 64, 112, 112}, 64, {1}, {3}, {2}, 4}, kind)) << "with a stride";
+  }
   EXPECT_FALSE(taken({{64, 62, 56, 56}, 64})) << "no whole vectors";
   EXPECT_FALSE(taken({{64, 64, 56, 56}, 64}, ConvolutionKind::forward, DType::f64));
   set_numerics({.tf32 = false});

@@ -23,7 +23,7 @@ struct Call {
   }
   Shape weight() const {
     Shape shape = input;
-    shape[0] = outputs;
+    shape[0] = outputs, shape[1] /= options.groups;
     for (int axis = 0; axis < rank(); ++axis) shape[axis + 2] = kernel[axis];
     return shape;
   }
@@ -71,6 +71,11 @@ TEST_F(CudaWindowProducts, AgreeWithTheDefinition) {
       {{{1, 16, 5, 17, 33}, 40, {3, 3, 3}, {.stride = {1, 2, 2}, .padding = {1, 0, 1}}}, true},
       {{{2, 16, 12, 16, 32}, 32, {5, 5, 5}, {.stride = {2}, .padding = {2}}}, true},  // windows that are not full
       {{{4, 64, 192, 192}, 64, {3, 3}, {.padding = {1}}}, false},
+      {{{8, 144, 14, 14}, 144, {3, 3}, {.padding = {1}, .groups = 3}}, true},  // a group in two blocks
+      {{{8, 96, 15, 13}, 96, {3, 3}, {.stride = {2}, .padding = {1}, .groups = 4}}, true},
+      {{{4, 24, 20, 31}, 48, {3, 3}, {.padding = {1}, .groups = 4}}, true},  // groups that are multiplied together
+      {{{2, 48, 20, 31}, 48, {1, 1}, {.groups = 4}}, true},
+      {{{2, 48, 6, 9, 15}, 96, {3, 3, 3}, {.padding = {1}, .groups = 2}}, true},
   };
   for (const auto& [call, halves] : cases) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -82,7 +87,7 @@ TEST_F(CudaWindowProducts, AgreeWithTheDefinition) {
 
 TEST_F(CudaWindowProducts, LeaveTheOthersToCudnn) {
   const Call many{{2, 128, 24, 24, 24}, 128, {3, 3, 3}, {.padding = {1}}}, dilated{{2, 32, 24, 24, 24}, 32, {3, 3, 3}, {.dilation = {2}}},
-      grouped{{2, 32, 24, 24, 24}, 32, {3, 3, 3}, {.groups = 2}}, few_taps{{2, 32, 24, 24, 24}, 32, {3, 1, 1}},
+      grouped{{2, 256, 24, 24, 24}, 256, {3, 3, 3}, {.groups = 2}}, few_taps{{2, 32, 24, 24, 24}, 32, {3, 1, 1}},
       odd{{2, 33, 24, 24, 24}, 32, {3, 3, 3}}, small{{1, 64, 16, 16}, 64, {3, 3}, {.padding = {1}}};
   for (const Call& call : {many, dilated, grouped, few_taps, odd, small}) EXPECT_FALSE(takes(DType::f32, call)) << call.input;
   const Call usual{{2, 32, 24, 24, 24}, 32, {3, 3, 3}, {.padding = {1}}};
