@@ -29,11 +29,17 @@ inline constexpr std::int64_t most_im2col_channels = 128;
 /// faster phase by phase, on Hopper, than by libraries and with other lowerings.
 inline constexpr std::int64_t most_single_tap_channels(std::int64_t taps) { return 16 * taps; }
 
-/// Groups of more channels are computed by libraries as fast as convolutions without groups.
+/// Groups of more channels are computed by libraries as fast as convolutions without groups, and those of one by kernels of their own.
 inline constexpr std::int64_t most_of_small_group = 64;
+inline bool are_small_groups(const ConvolutionGeometry& g) {
+  return g.groups > 1 && std::min(g.in_channels, g.out_channels) > 1 && std::max(g.in_channels, g.out_channels) <= most_of_small_group;
+}
 /// Whether cuDNN has kernels for small groups of so many channels.
 inline bool has_library_kernel_for_group(std::int64_t channels) {
   return channels != 2 && std::has_single_bit(static_cast<std::uint64_t>(channels));
+}
+inline bool has_library_kernel_for_groups(const ConvolutionGeometry& g) {
+  return has_library_kernel_for_group(g.in_channels) && has_library_kernel_for_group(g.out_channels);
 }
 
 /// Whether a GPU's tensor cores compute products of numbers of this dtype.

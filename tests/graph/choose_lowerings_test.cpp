@@ -223,7 +223,14 @@ std::vector<double> gradient_of_groups(const std::string& lowering, std::size_t*
   return executable.output("gradient").to_vector<double>();
 }
 
-TEST(ChooseLowerings, AGradientOfGroupsIsTheDiagonalOfADenseOne) {
+/// In strict float32: tensor cores have kernels for groups.
+class GradientsOfGroups : public testing::Test {
+ protected:
+  void SetUp() override { set_numerics({.tf32 = false}); }
+  void TearDown() override { set_numerics({}); }
+};
+
+TEST_F(GradientsOfGroups, AreTheDiagonalOfADenseOne) {
   std::size_t plain = 0, lowered = 0;
   const std::vector<double> expected = gradient_of_groups("", &plain), found = gradient_of_groups("diagonal of a dense gradient", &lowered);
   EXPECT_GT(lowered, plain);
@@ -234,7 +241,7 @@ TEST(ChooseLowerings, AGradientOfGroupsIsTheDiagonalOfADenseOne) {
               {expected.begin() + static_cast<std::ptrdiff_t>(of_group), expected.end()}, 2e-5);
 }
 
-TEST(ChooseLowerings, DenseGradientsAreForFewChannelsInManyGroups) {
+TEST_F(GradientsOfGroups, AreDenseWithFewChannelsInManyGroups) {
   const auto applies = [](int rank, std::int64_t groups, std::int64_t channels, std::int64_t results) {
     Graph graph;
     Shape x = Shape::filled(rank + 2, 7), y = x;
@@ -261,6 +268,9 @@ TEST(ChooseLowerings, DenseGradientsAreForFewChannelsInManyGroups) {
   EXPECT_FALSE(applies(2, 8, 5, 4));
   EXPECT_FALSE(applies(2, 7, 4, 4)) << "a library's groups are wide enough";
   EXPECT_FALSE(applies(2, 64, 4, 5)) << "more than a dense gradient is worth";
+  set_numerics({.tf32 = true});
+  EXPECT_FALSE(applies(2, 32, 4, 4)) << "with kernels for groups";
+  EXPECT_TRUE(applies(2, 9, 3, 3)) << "whose channels fill no vectors";
 }
 
 TEST(ChooseLowerings, PixelsAreMergedWhereTheirChannelsAreNoVectors) {

@@ -33,8 +33,20 @@ struct Correlation : ImageCall {
 
   std::int64_t steps() const { return ceil_divide(pixel_bytes(), PatchShape::step_bytes); }
   std::int64_t parts(const PatchShape& s) const { return g.groups / bundle * bundle_parts(s); }
-  std::int64_t tiles(const PatchShape& s, std::size_t axis) const { return ceil_divide(output[axis], s.positions(static_cast<int>(axis))); }
-  std::int64_t tile_count(const PatchShape& s) const { return g.batch * tiles(s, 0) * tiles(s, 1) * tiles(s, 2) * parts(s); }
+  /// The samples of a batch are computed as the depths of a volume, so that a tile may have two of them: of groups, whose images are often
+  /// small; it was not measured of others.
+  bool stacks_samples() const {
+    const bool flat = g.kernel[0] == 1 && g.input[0] == 1 && g.stride[0] == 1 && g.padding[0] == 0;
+    return g.groups > 1 && flat && g.batch * product(input) * pitch <= INT32_MAX;
+  }
+  std::int64_t in_size(std::size_t axis) const { return axis == 0 && stacks_samples() ? g.batch : input[axis]; }
+  std::int64_t out_size(std::size_t axis) const { return axis == 0 && stacks_samples() ? g.batch : output[axis]; }
+  std::int64_t tiles(const PatchShape& s, std::size_t axis) const {
+    return ceil_divide(out_size(axis), s.positions(static_cast<int>(axis)));
+  }
+  std::int64_t tile_count(const PatchShape& s) const {
+    return (stacks_samples() ? 1 : g.batch) * tiles(s, 0) * tiles(s, 1) * tiles(s, 2) * parts(s);
+  }
   /// A step is of several pixels along the width, where these are short.
   int step_pixel_bytes() const {
     return g.kernel[2] > 1 && (pixel_bytes() == 16 || pixel_bytes() == 32) ? static_cast<int>(pixel_bytes()) : PatchShape::step_bytes;
@@ -114,10 +126,11 @@ bool has_sizes(const Correlation& call) {
   // The zeros between the pixels of a strided gradient are multiplied too, which takes longer than the library where there are many
   // channels.
   const std::int64_t most_stride = call.forward || g.groups > 1 ? 2 : 1;
-  bool fits = g.batch > 0 && product(call.input) > 0 && product(call.output) > 0 && (g.groups == 1 || call.in_channels > 1);
+  bool fits = g.batch > 0 && product(call.input) > 0 && product(call.output) > 0;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     fits = fits && g.dilation[axis] == 1 && g.stride[axis] <= most_stride && g.kernel[axis] <= 7 && g.padding[axis] < 16;
   }
+  fits = fits && (g.groups == 1 || std::min(g.in_channels, g.out_channels) > 1);
   const bool channels = call.pixel_bytes() % PatchShape::chunk == 0 && call.bundle_outputs() % 4 == 0;
   const bool indexed = product(call.input) * call.pitch <= INT32_MAX && product(call.output) * call.out_pitch() <= INT32_MAX &&
                        call.weight.elements() <= INT32_MAX / 8;
@@ -142,17 +155,31 @@ double pass_after_library(const ConvolutionCall& call) {
   return static_cast<double>(result.bytes() * (2 + images)) / bytes_per_microsecond;
 }
 
+/// Likewise of small groups. cuDNN has kernels for those of 4, 8, ... channels, which pass over the images at a fraction of memory's speed,
+/// at data gradients with a stride the slowest; others it computes up to fifty times as long. Fitted to 30 layers on an H200, of which the
+/// estimated time leaves out a part that depends on the dtype.
+bool pays_for_groups(const ConvolutionCall& given, const Correlation& call, const PatchShape& s, int multiprocessors) {
+  if (!has_library_kernel_for_groups(call.g)) return true;
+  struct Rate {
+    double start, bytes;  // microseconds; a microsecond
+  };
+  const bool half = is_half(call.weight.dtype());
+  Rate library = half ? Rate{10, 1.4e6} : Rate{12, 1.45e6};
+  if (product(call.g.stride) > 1)
+    library = call.forward ? (half ? Rate{8, 2.1e6} : Rate{12, 2.6e6}) : half ? Rate{12, 0.9e6} : Rate{20, 0.45e6};
+  const double time = (half ? 1.3 : 1.5) * microseconds(call, s, multiprocessors);
+  return time < library.start + call.bytes() / library.bytes + pass_after_library(given);
+}
+
 /// Whether this takes less time than cuDNN 9, by the rates at which that computed layers of ResNet-50, a 3-D U-Net and larger ones on an
 /// H200. Products of matrices, which convolutions with one tap are, it computes faster, and convolutions of halves in two dimensions but
-/// for those of few channels, which it fills up. Of small groups it has kernels for 4, 8, ... channels, which pass over the images at a
-/// fraction of memory's speed, and is up to fifty times slower at others.
+/// for those of few channels, which it fills up.
 bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShape& s, int multiprocessors) {
   constexpr double library_start = 5;  // microseconds; rates are of 1e6 operations a microsecond
   const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
-  const bool small_groups = call.g.groups > 1 && std::max(call.in_channels, call.out_channels) <= most_of_small_group;
-  if (small_groups && !(has_library_kernel_for_group(call.in_channels) && has_library_kernel_for_group(call.out_channels))) return true;
-  if (!small_groups && (s.taps() == 1 || (half && !deep && !call.is_narrow()))) return false;
-  if (!small_groups && call.is_narrow() && (!call.forward || call.bytes() < 16e6)) return false;  // none was measured
+  if (are_small_groups(call.g)) return pays_for_groups(given, call, s, multiprocessors);
+  if (s.taps() == 1 || (half && !deep && !call.is_narrow())) return false;
+  if (call.is_narrow() && (!call.forward || call.bytes() < 16e6)) return false;  // none was measured
   const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_pitch()) * s.taps();
   const bool large = operations > 1e11;  // whose gradients cuDNN computes about as fast as convolutions
   double rate = deep ? (many ? 300 : 225) : (many ? 400 : 215);
@@ -163,7 +190,6 @@ bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShap
   if (half && channels < 64) rate = 7 * channels;
   double library = library_start + operations / (rate * 1e6);
   if (call.is_narrow()) library = std::max(library * PatchShape::step_bytes / s.pixel_bytes, call.bytes() / 1.2e6);
-  if (small_groups) library = std::max(library, library_start + call.bytes() / 1.2e6);
   return microseconds(call, s, multiprocessors) < library + pass_after_library(given);
 }
 
@@ -182,13 +208,14 @@ PatchCall numbers_of(const Correlation& call, const PatchShape& s, const void* p
   numbers.out_pitch = static_cast<int>(call.out_pitch());
   numbers.steps = static_cast<int>(call.steps());
   for (std::size_t axis = 0; axis < 3; ++axis) {
-    numbers.input[axis] = static_cast<int>(call.input[axis]);
-    numbers.output[axis] = static_cast<int>(call.output[axis]);
+    numbers.input[axis] = static_cast<int>(call.in_size(axis));
+    numbers.output[axis] = static_cast<int>(call.out_size(axis));
     numbers.padding[axis] = static_cast<int>(call.padding(axis));
   }
   numbers.tiles = {cuda::Divisor(call.tiles(s, 0)), cuda::Divisor(call.tiles(s, 1)), cuda::Divisor(call.tiles(s, 2))};
   numbers.parts = cuda::Divisor(call.parts(s));
   numbers.bundle_parts = cuda::Divisor(call.bundle_parts(s));
+  numbers.stacks_samples = call.stacks_samples();
   numbers.tile_count = static_cast<int>(call.tile_count(s));
   return numbers;
 }

@@ -116,6 +116,7 @@ struct PatchCall {
   int pitch, out_pitch;           ///< elements from a pixel of the input to the next, and of the output
   int steps;                      ///< of a bundle's input channels
   int input[3], output[3], padding[3];
+  bool stacks_samples;  ///< an image's depths are samples, of which a warpgroup has one
   ImageTiles tiles;
   cuda::Divisor parts, bundle_parts;  ///< of all output channels, each of a block; of a bundle's
   int tile_count;                     ///< of all samples and parts, below 2^31
@@ -323,12 +324,13 @@ struct PatchTaps : PatchCall {
   template <class Sink>
   __device__ void write(const Sink& sink, const Sums& sums, const Tile& tile, int group, int warp, int lane) const {
     const auto first = shape.group(group);
+    const int sample = stacks_samples ? min(tile.z + first.z, output[0] - 1) : tile.sample;
     const int of_bundle = (tile.part - tile.bundle * bundle_parts.value<int>()) * columns + lane % 4 * 4;
 #pragma unroll
     for (int part = 0; part < columns / 16; ++part) {
       if (of_bundle + part * 16 >= out_channels) break;
       const int channel = tile.bundle * out_channels + of_bundle + part * 16;
-      const auto channels = sink.template channels<4>(stages::Place{0, channel, tile.sample});
+      const auto channels = sink.template channels<4>(stages::Place{0, channel, sample});
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const auto position = shape.position(warp * 16 + row * 8 + lane / 4);
@@ -337,7 +339,7 @@ struct PatchTaps : PatchCall {
         const auto place = [&](int i) {
           const std::int64_t line =
               (static_cast<std::int64_t>(tile.sample) * output[0] + z + shape.shared(i).z) * output[1] + y + shape.shared(i).y;
-          return stages::Place{(line * output[2] + x) * out_pitch + channel, channel, tile.sample};
+          return stages::Place{(line * output[2] + x) * out_pitch + channel, channel, sample};
         };
         stages::store_vectors<reuse, 4>(sink, channels, exists, place, [&](int i) { return warpgroup::neighbours(sums[i], part, row); });
       }

@@ -17,28 +17,24 @@ namespace {
 bool has_channels(const ConvolutionGeometry& g, DType dtype) {
   constexpr std::int64_t most = 64 * 128, most_halves = 32 * 64, of_flat = 64;
   const std::int64_t products = g.in_channels * g.out_channels;
-  if (g.groups > 1) return std::min(g.in_channels, g.out_channels) > 1 && std::max(g.in_channels, g.out_channels) <= most_of_small_group;
+  if (g.groups > 1) return are_small_groups(g);
   if (g.kernel[0] > 1) return products <= (dtype == DType::f32 ? most : most_halves);
   return dtype == DType::f32 && g.stride[2] == 1 && g.in_channels == of_flat && g.out_channels == of_flat;
 }
 
-/// Of small groups; see tiles/patch_convolution.cu.
-bool pays_for_groups(const TapWindows& windows, const ConvolutionGeometry& g, DType dtype, int multiprocessors) {
-  if (!has_library_kernel_for_group(g.in_channels) || !has_library_kernel_for_group(g.out_channels)) return true;
-  constexpr double start = 10, clocks_per_microsecond = 1900, written_per_microsecond = 1e6, library_start = 10;
-  const double bytes = static_cast<double>(size_of(dtype)) * static_cast<double>(g.batch * g.groups) *
-                       static_cast<double>(product(g.input) * g.in_channels + product(g.output) * g.out_channels);
-  const double time = start + windows.cost(size_of(dtype), multiprocessors) / clocks_per_microsecond +
-                      static_cast<double>(windows.scratch_bytes()) / written_per_microsecond;
-  return time < library_start + bytes / (is_half(dtype) ? 0.8e6 : 0.3e6);
+/// Of small groups: cuDNN has kernels for those of 4, 8, ... channels, in halves faster ones from 8 on, by 15 to 40 %; in TF32 it takes 1.5
+/// to 3 times as long as this, as measured on an H200.
+bool pays_for_groups(const ConvolutionGeometry& g, DType dtype) {
+  constexpr std::int64_t few_channels = 4;
+  return dtype == DType::f32 || !has_library_kernel_for_groups(g) || std::min(g.in_channels, g.out_channels) <= few_channels;
 }
 
 /// Whether most of the work is of use, and blocks have enough of it for what they gain in two dimensions. Where it gains little, at many
 /// channels, few empty taps outweigh that: in halves at 32 -> 64 channels with 5 x 5 x 5 taps.
-bool pays(const TapWindows& windows, const ConvolutionGeometry& g, DType dtype, int multiprocessors) {
+bool pays(const TapWindows& windows, const ConvolutionGeometry& g, DType dtype) {
   constexpr double least_taps = 0.5, least_of_many = 0.75, least_of_deep = 0.5, least_of_flat = 0.95;
   constexpr int flat_block_tiles = 8;
-  if (g.groups > 1) return pays_for_groups(windows, g, dtype, multiprocessors);
+  if (g.groups > 1) return pays_for_groups(g, dtype);
   const bool many = g.in_channels * g.out_channels > (dtype == DType::f32 ? 32 * 64 : 32 * 32);
   if (windows.used_taps() < (many ? least_of_many : least_taps)) return false;
   if (g.kernel[0] > 1) return windows.used_part(g.batch) >= least_of_deep;
@@ -50,12 +46,11 @@ std::optional<TapWindows> windows_of(const ConvolutionCall& call) {
   const bool fits = call.kind == cudnn::ConvolutionKind::weight_gradient && on_tensor_cores(weight.dtype()) &&
                     has_channels(call.geometry, weight.dtype()) && has_channel_vectors(input) && has_channel_vectors(output);
   if (!fits) return std::nullopt;
-  const cuda::DeviceProperties& device = cuda::properties(weight.device().index);
-  auto windows = TapWindows::of(call.geometry, size_of(weight.dtype()), device);
+  auto windows = TapWindows::of(call.geometry, size_of(weight.dtype()), cuda::properties(weight.device().index));
   const std::int64_t in_pitch = input.pixel_pitch(), out_pitch = output.pixel_pitch();
   if (std::max(product(call.geometry.input) * in_pitch, product(call.geometry.output) * out_pitch) > INT32_MAX) return std::nullopt;
   if (windows) windows->in_pitch = static_cast<int>(in_pitch), windows->out_pitch = static_cast<int>(out_pitch);
-  return windows && pays(*windows, call.geometry, weight.dtype(), device.multiprocessors) ? windows : std::nullopt;
+  return windows && pays(*windows, call.geometry, weight.dtype()) ? windows : std::nullopt;
 }
 
 template <class Stored>

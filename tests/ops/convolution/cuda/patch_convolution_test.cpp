@@ -174,8 +174,9 @@ TEST(PatchConvolution, IsTakenWhereItIsFaster) {
   EXPECT_TRUE(taken({{128, 8, 128, 128}, 64, {0}}, ConvolutionKind::forward, DType::f16));
   for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::data_gradient}) {
     EXPECT_TRUE(taken({{64, 432, 14, 14}, 432, {1}, {3}, {1}, 9}, kind, DType::f16)) << "groups that cuDNN has no kernel for";
-    EXPECT_TRUE(taken({{32, 128, 56, 56}, 128, {1}, {3}, {1}, 32}, kind)) << "groups that it passes over slowly";
-    EXPECT_TRUE(taken({{32, 64, 112, 112}, 64, {1}, {3}, {2}, 4}, kind)) << "with a stride";
+    EXPECT_TRUE(taken({{32, 320, 14, 14}, 320, {1}, {3}, {1}, 20}, kind)) << "groups that it passes over slowly";
+    EXPECT_FALSE(taken({{32, 128, 56, 56}, 128, {1}, {3}, {1}, 32}, kind)) << "groups that fill few columns";
+    EXPECT_EQ(kind == ConvolutionKind::data_gradient, taken({{32, 64, 112, 112}, 64, {1}, {3}, {2}, 4}, kind)) << "with a stride";
   }
   EXPECT_FALSE(taken({{64, 62, 56, 56}, 64})) << "no whole vectors";
   EXPECT_FALSE(taken({{64, 64, 56, 56}, 64}, ConvolutionKind::forward, DType::f64));
