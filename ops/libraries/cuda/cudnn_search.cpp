@@ -121,7 +121,7 @@ class Search {
   /// Whether a guess takes so long, for what it computes and moves, that cuDNN's next ones are likely to be faster: less than half of what
   /// good ones reach on an H200.
   bool is_slow(const ConvolutionPlan& plan) const {
-    constexpr double worth_another = 200, bytes_a_microsecond = 1.5e6;
+    constexpr double worth_another = 30, bytes_a_microsecond = 1.5e6;
     if (trial_ != Trial::first_of_each_graph || plan.facts.microseconds < worth_another) return false;
     const double products_a_microsecond = is_half(key_.dtype) ? 150e6 : key_.tf32 ? 75e6 : 15e6;
     const auto bytes = static_cast<double>(operands_.input.bytes() + operands_.weight.bytes() + operands_.output.bytes());
