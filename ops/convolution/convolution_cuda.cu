@@ -38,6 +38,7 @@ bool converts_image(const ConvolutionCall& call) {
 
 constexpr std::optional<OwnKernel> (*own_kernels[])(const ConvolutionCall&) = {
     narrow_product,
+    few_pixel_product,
     narrow_weight_gradient,
     pointwise_product,
     depthwise_convolution,

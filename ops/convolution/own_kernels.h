@@ -25,7 +25,11 @@ struct OwnKernel {
 /// around, with products in float32: all but memory's time is spared, where cuDNN takes three times as long.
 std::optional<OwnKernel> narrow_product(const ConvolutionCall& call);
 
-/// Their weight gradients, of at most 256 channels and 8, which cuDNN computes at a third of memory's speed.
+/// Such convolutions with any channels over so few pixels that these fill no tiles, as where an image was averaged before, and their data
+/// gradients, with what follows: cuDNN takes three times as long.
+std::optional<OwnKernel> few_pixel_product(const ConvolutionCall& call);
+
+/// Weight gradients, of at most 256 channels and 8, which cuDNN computes at a third of memory's speed.
 std::optional<OwnKernel> narrow_weight_gradient(const ConvolutionCall& call);
 
 /// Convolutions of size 1 and their gradients, over channels-last images, without tensor cores: cuDNN's plans for those take up to fifty

@@ -149,6 +149,7 @@ class CudaSchedules : public testing::Test {
 
 TEST_F(CudaSchedules, OfConvolutionsAreTheKernelsThatAreMeant) {
   EXPECT_EQ(schedule_of_convolution({2, 32, 48, 48, 48}, {3, 32, 1, 1, 1}, DType::f16), "narrow product");
+  EXPECT_EQ(schedule_of_convolution({32, 1152, 1, 1}, {48, 1152, 1, 1}, DType::f16), "few pixels");
   EXPECT_EQ(schedule_of_convolution({8, 64, 56, 56}, {64, 1, 7, 7}, DType::f16, {.padding = {3}, .groups = 64}), "depthwise, in tiles");
   EXPECT_EQ(schedule_of_convolution({8, 58, 28, 28}, {58, 1, 3, 3}, DType::f16, {.padding = {1}, .groups = 58}), "depthwise, in tiles");
   EXPECT_TRUE(schedule_of_convolution({8, 64, 56, 56}, {64, 64, 3, 3}, DType::f16).starts_with("cuDNN engine "));

@@ -4,7 +4,7 @@ set(stand_ins ${PROJECT_SOURCE_DIR}/ops/libraries/cuda/rtc)
 set(open "frit/ops/elementwise/program_stage.cuh" "frit/ops/norm/column_gradients.cuh"
   "frit/ops/pool/avg_pool.cuh" "frit/ops/pool/max_pool.cuh" "frit/ops/reduction/elementwise_sums.cuh" "frit/ops/reduction/reductions.cuh"
   "frit/ops/reduction/softmax_rows.cuh"
-  "frit/ops/convolution/lowerings/block_map.cuh" "frit/ops/convolution/tiles/patch_taps.cuh" "frit/ops/convolution/tiles/phase_taps.cuh"
+  "frit/ops/convolution/few_pixels.cuh" "frit/ops/convolution/lowerings/block_map.cuh" "frit/ops/convolution/tiles/patch_taps.cuh" "frit/ops/convolution/tiles/phase_taps.cuh"
   "frit/ops/convolution/tiles/swept_rows.cuh")
 set(known "")
 set(texts "")
