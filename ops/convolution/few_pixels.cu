@@ -45,17 +45,17 @@ std::optional<OwnKernel> few_pixel_product(const ConvolutionCall& call) {
   const ConvolutionGeometry& g = call.geometry;
   const auto& [input, weight, output, bias, others] = call.operands;
   const DType dtype = weight.dtype();
-  const bool numbers = dtype != DType::f64 && input.dtype() == dtype && output.dtype() == dtype;
-  if (call.kind == cudnn::ConvolutionKind::weight_gradient || !numbers || !is_pointwise(g)) return {};
-  const ImageCall product_call(call);
+  const bool dtypes = dtype != DType::f64 && input.dtype() == dtype && output.dtype() == dtype;
+  if (call.kind == cudnn::ConvolutionKind::weight_gradient || !dtypes || !is_pointwise(g)) return {};
+  const ImageCall image_call(call);
   const std::int64_t pixels = g.batch * product(g.input);
-  if (pixels == 0 || !are_few(product_call, pixels) || !lies_in_channels(input) || !lies_in_channels(output)) return {};
+  if (pixels == 0 || !are_few(image_call, pixels) || !lies_in_channels(input) || !lies_in_channels(output)) return {};
   if (!nvrtc::is_available(weight.device().index) || !ConvolutionStages::finishes(call)) return {};
-  const auto run = [&call, product_call, pixels](std::span<std::byte>, CUstream_st* stream) {
-    run_centre(kernel_of(product_call, pixels), ConvolutionStages(call).stages(), product_call.image, product_call.result, stream);
+  const auto run = [&call, image_call, pixels](std::span<std::byte>, CUstream_st* stream) {
+    run_centre(kernel_of(image_call, pixels), ConvolutionStages(call).stages(), image_call.image, image_call.result, stream);
   };
-  const auto prepare = [&call, product_call, pixels] {
-    prepare_centre(kernel_of(product_call, pixels), ConvolutionStages(call).stages(), product_call.image, product_call.result);
+  const auto prepare = [&call, image_call, pixels] {
+    prepare_centre(kernel_of(image_call, pixels), ConvolutionStages(call).stages(), image_call.image, image_call.result);
   };
   return OwnKernel{"few pixels", 0, run, /*finishes=*/true, prepare};
 }

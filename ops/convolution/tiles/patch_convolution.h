@@ -5,8 +5,8 @@
 
 namespace frit::ops {
 
-/// The kernel for a convolution, or for a data gradient with a stride of 1, but for the bias and the epilogue, on a Hopper GPU with so many
-/// multiprocessors, yet without a weight; none where it does not take the call.
+/// The kernel for a convolution, or for a data gradient, without groups with a stride of 1, but for the bias and the epilogue, on a Hopper
+/// GPU with so many multiprocessors, yet without a weight; none where it does not take the call.
 std::optional<CentreKernel> patch_centre(const ConvolutionCall& call, int multiprocessors);
 
 /// Whether that should be faster than cuDNN's, with the pass that the program after the call would be.
