@@ -1,7 +1,10 @@
 #include "frit/models/training/verify.h"
 
 #include "frit/core/random.h"
+#include "frit/ops/operator/operator.h"
+#include "frit/ops/operator/registry.h"
 #include "frit/ops/operator/run.h"
+#include "frit/ops/operator/sample.h"
 #include "fuzz/fuzzing.h"
 
 namespace frit {
