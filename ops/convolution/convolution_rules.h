@@ -34,6 +34,13 @@ inline constexpr std::int64_t most_of_small_group = 64;
 inline bool are_small_groups(const ConvolutionGeometry& g) {
   return g.groups > 1 && std::min(g.in_channels, g.out_channels) > 1 && std::max(g.in_channels, g.out_channels) <= most_of_small_group;
 }
+/// As few of so many groups, by which these can be divided, as `fill` vectors of channels together; all if none do.
+template <class Fill>
+std::int64_t fewest_groups(std::int64_t groups, const Fill& fill) {
+  std::int64_t few = 1;
+  while (few < groups && (groups % few != 0 || !fill(few))) ++few;
+  return few;
+}
 /// Whether cuDNN has kernels for small groups of so many channels.
 inline bool has_library_kernel_for_group(std::int64_t channels) {
   return channels != 2 && std::has_single_bit(static_cast<std::uint64_t>(channels));

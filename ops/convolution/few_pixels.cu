@@ -32,7 +32,8 @@ CentreKernel kernel_of(const ImageCall& call, std::int64_t pixels) {
       numbers, launch, /*asks_for_each_sample=*/false);
 }
 
-/// Each warp reads its factors by itself, from the caches: below this it takes less time than cuDNN's tiles, which few pixels do not fill.
+/// Each warp reads its factors by itself, from the caches: by estimate, below this in less time than cuDNN's tiles take, which few pixels
+/// do not fill.
 bool are_few(const ImageCall& call, std::int64_t pixels) {
   constexpr std::int64_t most_pixels = 256, most_bytes = 24 << 20;
   const std::int64_t products = pixels * call.out_channels * call.in_channels;

@@ -29,7 +29,7 @@ std::optional<OwnKernel> narrow_product(const ConvolutionCall& call);
 /// gradients, with what follows: cuDNN's plans take some 5 microseconds longer.
 std::optional<OwnKernel> few_pixel_product(const ConvolutionCall& call);
 
-/// Weight gradients, of at most 256 channels and 8, which cuDNN computes at a third of memory's speed.
+/// Weight gradients of convolutions of size 1, of at most 256 channels and 8, which cuDNN computes at a third of memory's speed.
 std::optional<OwnKernel> narrow_weight_gradient(const ConvolutionCall& call);
 
 /// Convolutions of size 1 and their gradients, over channels-last images, without tensor cores: cuDNN's plans for those take up to fifty

@@ -22,8 +22,9 @@ struct Correlation : ImageCall {
   std::int64_t bundle = 1;  ///< groups that are multiplied together, as few as have vectors of channels
 
   explicit Correlation(const ConvolutionCall& call) : ImageCall(call) {
-    const auto has_vectors = [&] { return pixel_bytes() % PatchShape::chunk == 0 && bundle_outputs() % 4 == 0; };
-    while (bundle < g.groups && (g.groups % bundle != 0 || !has_vectors())) ++bundle;
+    bundle = fewest_groups(g.groups, [&](std::int64_t groups) {
+      return groups * in_channels * element_bytes % PatchShape::chunk == 0 && groups * out_channels % 4 == 0;
+    });
   }
   std::int64_t bundle_inputs() const { return in_channels * bundle; }
   std::int64_t bundle_outputs() const { return out_channels * bundle; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/weight_gradient/tap_windows.cuh"
 
 namespace frit::ops {
@@ -23,8 +24,7 @@ std::optional<TapWindows> sizes_of(const ConvolutionGeometry& g, std::size_t ele
   const auto fills_vectors = [&](std::int64_t groups) {
     return g.groups % groups == 0 && groups * g.in_channels % vector == 0 && groups * g.out_channels % vector == 0;
   };
-  std::int64_t bundle = 1;
-  while (bundle < g.groups && !fills_vectors(bundle)) ++bundle;
+  std::int64_t bundle = fewest_groups(g.groups, fills_vectors);
   // Groups of which a warp has several anyway are multiplied together.
   const auto fits_warp = [&](std::int64_t groups) { return groups * std::max(g.in_channels, g.out_channels) <= TapWindows::warp_outputs; };
   for (std::int64_t more = bundle + 1; more <= g.groups && fits_warp(more); ++more) {
