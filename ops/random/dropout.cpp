@@ -167,10 +167,12 @@ FRIT_OPERATORS(dropout) {
       .in_place = {{0, 0}},
       .mutates = {1},
       .counter = 1,
+      .with_unit_axis = [](const Attributes& attributes) { return attributes; },
       .samples =
           [] {
             return std::vector<Sample>{sample({2, 3}, {.probability = 0.5, .seed = 1}),
                                        sample({37}, {.probability = 0.2, .seed = -5}),
+                                       sample({2, 3, 5}, {.probability = 0.4, .seed = 2}),
                                        sample({1, 2, 3, 5}, {.probability = 0}),
                                        sample({7}, {.probability = 1}),
                                        sample({0, 3}, {}),

@@ -29,8 +29,11 @@ std::vector<Sample> cast_samples() {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {  // in many vectors, the last one cut short
     samples.push_back({.inputs = {Shape{3, 1401}}, .attributes = CastAttributes{dtype}, .smooth = false});
     samples.push_back({.inputs = {Shape{2, 8, 3, 5}}, .attributes = CastAttributes{dtype}, .smooth = false});
+    samples.push_back({.inputs = {Shape{3, 264, 3, 3}}, .attributes = CastAttributes{dtype}, .smooth = false});
   }
-  for (const Shape& shape : {Shape{2, 3, 5, 7}, Shape{1, 11, 4, 5}, Shape{2, 33, 3, 13}, Shape{1, 16, 16, 2, 8}}) {  // between layouts
+  // Between layouts: channels in vectors or not, an even or odd number of pixels, fewer or more of them than channels, in several chunks.
+  for (const Shape& shape : {Shape{2, 3, 5, 7}, Shape{1, 11, 4, 5}, Shape{2, 33, 3, 13}, Shape{1, 16, 16, 2, 8}, Shape{2, 72, 3, 3, 3},
+                             Shape{5, 24, 2, 2}, Shape{3, 33, 8, 12}}) {
     samples.push_back({.inputs = {shape}, .attributes = CastAttributes{DType::f32}, .smooth = false});
   }
   return samples;

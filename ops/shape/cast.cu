@@ -1,5 +1,6 @@
 // A cast is a copy between dtypes, or between layouts. Those of many tensors, as parameters are, are one launch.
 
+#include "frit/core/cuda/reduce.cuh"
 #include "frit/ops/cuda/tensor_table.cuh"
 #include "frit/ops/elementwise/pointwise.cuh"
 
@@ -39,54 +40,99 @@ struct CastTable : TensorTable<2> {
   }
 };
 
-/// Moves `count` elements that lie so far apart, converted, as many reads under way at a time as are taps of a kernel mostly.
-template <class To, class From>
-__device__ void move_line(To* to, std::uint32_t to_step, const From* from, std::uint32_t from_step, std::uint32_t count) {
-  constexpr std::uint32_t at_once = 9;
-  for (std::uint32_t first = 0; first < count; first += at_once) {
-    From elements[at_once];
-#pragma unroll
-    for (std::uint32_t k = 0; k < at_once; ++k) {
-      if (first + k < count) elements[k] = from[(first + k) * from_step];
+/// Some of a tensor's blocks of `taps` lines of `places` elements each, `taps` being less, and in shared memory the places one after
+/// the other with all their taps. `width` neighbouring places, a group, take an odd multiple of a vector there, so that threads that read
+/// or write the elements of one tap meet no bank twice.
+template <int width>
+struct TurnedPlaces {
+  std::uint32_t taps, places, first, end;  ///< of the places, those of all blocks counted on
+
+  __device__ TurnedPlaces(std::uint32_t taps, std::uint32_t places, std::int64_t begin, std::int64_t end)
+      : taps(taps), places(places), first(at_or_after(begin)), end(at_or_after(end)) {}
+
+  /// Elements in shared memory for those of a chunk.
+  static constexpr std::uint32_t most_held(std::uint32_t of_chunk) { return of_chunk / 2 * 3 + width * (most_taps + 1); }
+
+  /// body(element, held) for each vector that has the places side by side: where it lies in memory, and where in shared memory.
+  template <class Body>
+  __device__ void for_neighbours(const Body& body) const {
+    const std::uint32_t group = width * taps, count = (end - first) * taps;
+#pragma unroll 2
+    for (std::uint32_t i = threadIdx.x * width; i < count; i += blockDim.x * width) body(first * taps + i, held(i / group) + i % group);
+  }
+  /// body(element, held) for each vector that has places of one tap, `taps` elements apart in shared memory.
+  template <class Body>
+  __device__ void for_lines(const Body& body) const {
+    constexpr std::uint32_t warp = cuda::warp_size, lanes = width == 1 ? warp : 8, taps_at_once = warp / lanes;
+    const std::uint32_t groups = (end - first) / width, group_blocks = (groups + lanes - 1) / lanes;
+    const std::uint32_t items = group_blocks * ((taps + taps_at_once - 1) / taps_at_once);
+    const std::uint32_t lane = threadIdx.x % lanes, own_tap = threadIdx.x % warp / lanes;
+#pragma unroll 2
+    for (std::uint32_t item = threadIdx.x / warp; item < items; item += blockDim.x / warp) {
+      const std::uint32_t group = item % group_blocks * lanes + lane, tap = item / group_blocks * taps_at_once + own_tap;
+      if (group >= groups || tap >= taps) continue;
+      const std::uint32_t number = first + group * width, place = number % places;
+      body((number - place) * taps + tap * places + place, held(group) + tap);
     }
+  }
+
+ private:
+  __device__ std::uint32_t held(std::uint32_t group) const { return group * width * (taps | 1); }
+  /// A group belongs to the chunk where its first element is.
+  __device__ std::uint32_t at_or_after(std::int64_t element) const {
+    const std::uint32_t group = width * taps;
+    return (static_cast<std::uint32_t>(element) + group - 1) / group * width;
+  }
+};
+
+/// Elements that lie in the other order, by way of shared memory.
+template <int width, class To, class From>
+__device__ void turn(To* to, const From* from, To* tile, const TurnedPlaces<width>& turned, bool to_lines) {
+  using Results = cuda::Vector<To, width>;
+  using Elements = cuda::Vector<From, width>;
+  const std::uint32_t taps = turned.taps;
+  if (to_lines) {
+    turned.for_neighbours([&](std::uint32_t element, std::uint32_t held) {
+      *reinterpret_cast<Results*>(tile + held) = converted<To, width>(*reinterpret_cast<const Elements*>(from + element));
+    });
+    __syncthreads();
+    turned.for_lines([&](std::uint32_t element, std::uint32_t held) {
+      Results results;
 #pragma unroll
-    for (std::uint32_t k = 0; k < at_once; ++k) {
-      if (first + k < count) to[(first + k) * to_step] = convert<To>(elements[k]);
-    }
+      for (int k = 0; k < width; ++k) results[k] = tile[held + static_cast<std::uint32_t>(k) * taps];
+      *reinterpret_cast<Results*>(to + element) = results;
+    });
+  } else {
+    turned.for_lines([&](std::uint32_t element, std::uint32_t held) {
+      const Results results = converted<To, width>(*reinterpret_cast<const Elements*>(from + element));
+#pragma unroll
+      for (int k = 0; k < width; ++k) tile[held + static_cast<std::uint32_t>(k) * taps] = results[k];
+    });
+    __syncthreads();
+    turned.for_neighbours([&](std::uint32_t element, std::uint32_t held) {
+      *reinterpret_cast<Results*>(to + element) = *reinterpret_cast<const Results*>(tile + held);
+    });
   }
 }
 
 /// A block a chunk of a tensor, of which a thread takes `width` neighbouring elements at a time; or, where the input lies in another order,
-/// places along the longer sides of blocks, with all elements there. Neighbouring threads write neighbouring elements either way: those of
-/// a place that the result has side by side go by way of shared memory. Reads and writes each element once. Deterministic.
+/// places along the longer sides of blocks, with all elements there. Reads and writes each element once, neighbouring threads neighbouring
+/// ones. Deterministic.
 template <int width, class To, class From>
 __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __grid_constant__ CastTable table) {
   const auto chunk = table.chunk(blockIdx.x);
   To* const to = static_cast<To*>(table.memory[0][chunk.tensor]);
   const From* const from = static_cast<const From*>(table.memory[1][chunk.tensor]);
-  const std::uint32_t rows = table.rows[chunk.tensor], columns = table.columns[chunk.tensor];
-  if (rows > 1) {
-    __shared__ To tile[chunk_elements<width> + most_taps];
-    const bool to_rows = rows < columns;  // an element of each of few long rows, which lie side by side in the input
-    const std::uint32_t taps = to_rows ? rows : columns, places = to_rows ? columns : rows;
-    const auto place_of = [taps](std::int64_t element) { return static_cast<std::uint32_t>((element + taps - 1) / taps); };
-    const std::uint32_t first = place_of(chunk.begin), end = place_of(chunk.end);
-    for (std::uint32_t item = first + threadIdx.x; item < end; item += blockDim.x) {
-      const std::uint32_t place = item % places, in_rows = (item - place) * taps + place;
-      if (to_rows) {
-        move_line(to + in_rows, places, from + item * taps, 1, taps);
-      } else {
-        move_line(tile + (item - first) * taps, 1, from + in_rows, places, taps);
-      }
-    }
-    if (to_rows) return;
-    __syncthreads();
-#pragma unroll 8
-    for (std::uint32_t i = threadIdx.x; i < (end - first) * taps; i += blockDim.x) to[first * taps + i] = tile[i];
-    return;
-  }
   const auto fits = [](const void* memory, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(memory) % bytes == 0; };
   const bool vector = fits(to, width * sizeof(To)) && fits(from, width * sizeof(From));
+  const std::uint32_t rows = table.rows[chunk.tensor], columns = table.columns[chunk.tensor];
+  if (rows > 1) {
+    __shared__ alignas(16) To tile[TurnedPlaces<width>::most_held(chunk_elements<width>)];
+    const bool to_lines = rows < columns;
+    const std::uint32_t taps = to_lines ? rows : columns, places = to_lines ? columns : rows;
+    if (vector && places % width == 0) return turn(to, from, tile, TurnedPlaces<width>(taps, places, chunk.begin, chunk.end), to_lines);
+    return turn(to, from, tile, TurnedPlaces<1>(taps, places, chunk.begin, chunk.end), to_lines);
+  }
   for (std::int64_t first = chunk.begin + threadIdx.x * width; first < chunk.end; first += blockDim.x * width) {
     const cuda::Vector<From, width> elements = elementwise::load<width>(from + first, chunk.end - first, vector);
     elementwise::store(to + first, converted<To, width>(elements), chunk.end - first, vector);

@@ -338,10 +338,21 @@ std::vector<Sample> samples(bool backward) {
   return result;
 }
 
+/// Whose axis stays as it is.
+Attributes resize_with_unit_axis(const Attributes& given) {
+  const auto& of_line = given.as<ResizeAttributes>();
+  ResizeAttributes result = of_line;
+  result.from = result.to = {1};
+  result.step[0] = 1, result.offset[0] = 0;
+  result.add_axis(of_line.from[0], of_line.to[0], of_line.step[0], of_line.offset[0]);
+  return result;
+}
+
 template <bool backward>
 void add(Registry& registry, Operator entry) {
   entry.infer = [](const InferContext& call) { return infer(call, backward); };
   entry.samples_in = samples_of_input_0;
+  entry.with_unit_axis = resize_with_unit_axis;
   entry.cpu = {.run = run<backward>, .any_layout_inputs = {0}, .any_layout_outputs = {0}, .one_layout = true};
   entry.samples = [] { return samples(backward); };
   registry.add<ResizeAttributes>(std::move(entry));

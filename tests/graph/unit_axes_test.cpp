@@ -11,6 +11,8 @@
 #include "frit/ops/elementwise/unary.h"
 #include "frit/ops/norm/norm.h"
 #include "frit/ops/pool/pool.h"
+#include "frit/ops/random/dropout.h"
+#include "frit/ops/shape/resize.h"
 #include "frit/ops/shape/shape_ops.h"
 #include "graph/graph_checks.h"
 
@@ -82,7 +84,10 @@ TEST(UnitAxes, AResidualNetworkOfLinesHasNoViewsInside) {
   Value x = relu(n.normalized(n.convolved(n.graph.input("x", {2, 3, 12}, DType::f64), 8)));
   const Value y = group_norm(n.convolved(x, 8, {.padding = {2}, .dilation = {2}}), 2, n.variable({8}), n.variable({8}));
   x = relu(x + y * n.variable({8, 1}));
-  x = n.convolved(max_pool1d(x, {.kernel_size = {2}}), 8);
+  const Value counter = n.graph.variable(
+      "counter", {DType::i64, {}}, [](const Tensor& tensor, std::uint64_t) { tensor.fill(0); }, false);
+  x = dropout(max_pool1d(x, {.kernel_size = {2}}), counter, 0.3, 5);
+  x = n.convolved(resize(x, {.scale_factor = {2}, .mode = ResizeMode::linear}), 8);
   const Values halves = split(x, 4, 1);
   x = n.convolved(concatenate({sigmoid(halves[0]) * halves[1], halves[1]}, 1), 8);
   n.graph.output("y", pad(x, {0, 0, 1}, {0, 0, 2}));
