@@ -126,10 +126,10 @@ FRIT_OPERATORS(convolution) {
             [](std::span<const Value> inputs, const Attributes& a, const ChannelAffine& affine) {
               return fold_into_weight(inputs, affine, 0, a.as<ConvolutionOptions>().groups);
             },
-        .lowerings = {im2col_lowering("first taps as channels", 1), few_channels_in_vectors("few channels in vectors"),
-                      blocks_as_channels("blocks as channels"), im2col_lowering("all taps as channels", image_rank),
-                      padded_channels("channels padded to 4", 4), padded_channels("channels padded to 8", 8),
-                      dense_groups("groups as one")},
+        .lowerings = {whole_images("whole images"), im2col_lowering("first taps as channels", 1),
+                      few_channels_in_vectors("few channels in vectors"), blocks_as_channels("blocks as channels"),
+                      im2col_lowering("all taps as channels", image_rank), padded_channels("channels padded to 4", 4),
+                      padded_channels("channels padded to 8", 8), dense_groups("groups as one")},
         .average = average_of_convolution,
         .staged_output = true,
         .samples_in = samples_of_input_0,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 
 #include "frit/core/numerics.h"
@@ -54,6 +55,10 @@ inline bool on_tensor_cores(DType dtype) { return is_half(dtype) || (dtype == DT
 
 /// For Kernel::describe, of kernels of frit's that multiply the taps of a convolution in either way.
 inline const char* schedule_of_taps(DType dtype) { return on_tensor_cores(dtype) ? "taps on tensor cores" : "taps in strict float32"; }
+
+inline bool all_equal(const Dims& dims, std::int64_t value) {
+  return std::all_of(dims.begin(), dims.end(), [&](std::int64_t size) { return size == value; });
+}
 
 inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 

@@ -15,6 +15,20 @@ inline Value with_unit_axis(Value x, const char* what, const char* name = "an in
 
 inline Value without_unit_axis(Value x) { return squeeze(x, {2}); }
 
+/// (N, ..., C) of (N, C, ...): a view where that lies channels-last.
+inline Value channels_innermost(Value x) {
+  Dims axes{0};
+  for (int axis = 2; axis < x.rank(); ++axis) axes.push_back(axis);
+  axes.push_back(1);
+  return permute(x, axes);
+}
+/// (N, C, ...) of (N, ..., C).
+inline Value channels_second(Value x) {
+  Dims axes{0, x.rank() - 1};
+  for (int axis = 1; axis + 1 < x.rank(); ++axis) axes.push_back(axis);
+  return permute(x, axes);
+}
+
 /// Axis `axis` of (N, C, L), in (N, C, 1, L).
 constexpr std::int64_t around_unit_axis(std::int64_t axis) { return axis == 2 || axis == -1 ? 3 : axis < 0 ? axis + 3 : axis; }
 

@@ -7,7 +7,7 @@
 #include "frit/ops/convolution/lowerings/subpixel.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/reduction/reduction.h"
-#include "frit/ops/shape/shape_ops.h"
+#include "frit/ops/shape/image_axes.h"
 
 namespace frit::ops {
 namespace {
@@ -21,10 +21,6 @@ Value with_channels(Value x, std::int64_t channels) {
   Dims after = none;
   after[1] = channels - x.dim(1);
   return pad(x, none, after);
-}
-
-bool all_equal(const Dims& dims, std::int64_t value) {
-  return std::all_of(dims.begin(), dims.end(), [&](std::int64_t size) { return size == value; });
 }
 
 /// A convolution of size 1 that a kernel computes at memory's speed with its few channels as they are.
@@ -204,10 +200,8 @@ Values diagonal_of_dense(Emitter& emitter, std::span<const Value> inputs, const 
 
 /// An image as one of a single row, in which `merged` neighbouring pixels are one: (1, merged * C, 1, pixels / merged).
 Value with_merged_pixels(Value x, std::int64_t merged) {
-  Dims channels_last;
-  for (int axis = 0; axis < x.rank(); ++axis) channels_last.push_back(axis == 0 ? 0 : axis + 1 < x.rank() ? axis + 1 : 1);
   const std::int64_t channels = merged * x.dim(1), pixels = element_count(x.shape()) / channels;
-  return permute(reshape(permute(x, channels_last), {1, 1, pixels, channels}), {0, 3, 1, 2});
+  return channels_second(reshape(channels_innermost(x), {1, 1, pixels, channels}));
 }
 
 /// Of weights of size 1, whose channels make up no vectors but those of some pixels do: the sum of the blocks along the diagonal.

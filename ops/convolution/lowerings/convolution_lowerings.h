@@ -2,7 +2,7 @@
 
 #include "frit/ops/operator/operator.h"
 
-// The lowerings of convolutions (see Operator::lowerings). They are for few channels, where the library's kernels leave most of a tensor
+// The lowerings of convolutions (see Operator::lowerings). Most are for few channels, where the library's kernels leave most of a tensor
 // core idle.
 
 namespace frit::ops {
@@ -12,6 +12,12 @@ Lowering padded_channels(const char* name, std::int64_t multiple);
 
 /// Of conv2d and conv3d with a stride: over the image's blocks of one stride, whose places are channels (space_to_depth), with a stride of 1.
 Lowering blocks_as_channels(const char* name);
+
+/// Of conv2d and conv3d with a kernel as large as the image: as a product of matrices.
+Lowering whole_images(const char* name);
+
+/// Of conv_transpose2d and conv_transpose3d of images of one pixel, likewise.
+Lowering single_pixels(const char* name);
 
 /// Of conv2d: from few channels in vectors of 16 bytes, with zeros added where they are none, which frit's own kernels read once for all
 /// 3 x 3 taps.

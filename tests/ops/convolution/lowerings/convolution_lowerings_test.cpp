@@ -104,6 +104,43 @@ TEST(ConvolutionLowerings, GroupsAreOneWithZerosBetweenThem) {
   }
 }
 
+TEST(ConvolutionLowerings, WholeImagesAndSinglePixelsAreMultipliedAsMatrices) {
+  const std::pair<const char*, Call> images[] = {{"conv2d", {{{3, 2, 4, 5}, {6, 2, 4, 5}, {6}}}},
+                                                 {"conv2d", {{{2, 3, 4, 4}, {1, 3, 4, 4}}, {.stride = {2}}}},
+                                                 {"conv2d", {{{0, 3, 4, 4}, {1, 3, 4, 4}}}},
+                                                 {"conv3d", {{{2, 3, 2, 1, 3}, {4, 3, 2, 1, 3}, {4}}}}};
+  for (const auto& [op, call] : images) {
+    const Graph plain = graph_of(op, call), lowered = with_lowering(plain, "whole images");
+    EXPECT_EQ(count(lowered, "linear"), 1u) << graph::to_text(lowered);
+    EXPECT_EQ(count(lowered, op), 0u);
+    expect_equal(plain, lowered);
+  }
+  const std::pair<const char*, Call> pixels[] = {{"conv_transpose2d", {{{3, 4, 1, 1}, {4, 2, 3, 5}, {2}}, {.stride = {2}}}},
+                                                 {"conv_transpose3d", {{{2, 4, 1, 1, 1}, {4, 3, 2, 3, 2}}}}};
+  for (const auto& [op, call] : pixels) {
+    const Graph plain = graph_of(op, call), lowered = with_lowering(plain, "single pixels");
+    EXPECT_EQ(count(lowered, "matmul"), 1u) << graph::to_text(lowered);
+    EXPECT_EQ(count(lowered, op), 0u);
+    expect_equal(plain, lowered);
+  }
+  const std::pair<const char*, Call> others[] = {
+      {"conv2d", {{{2, 3, 4, 5}, {4, 3, 4, 4}}}},
+      {"conv2d", {{{2, 3, 4, 4}, {4, 3, 4, 4}}, {.padding = {1}}}},
+      {"conv2d", {{{2, 4, 4, 4}, {4, 2, 4, 4}}, {.groups = 2}}},
+      {"conv2d", {{{2, 4, 1, 1}, {4, 4, 1, 1}}}},
+      {"conv_transpose2d", {{{2, 4, 1, 2}, {4, 2, 3, 3}}}},
+      {"conv_transpose2d", {{{2, 4, 1, 1}, {4, 2, 3, 3}}, {.dilation = {2}}}},
+      {"conv_transpose2d", {{{2, 4, 1, 1}, {4, 2, 3, 3}}, {.padding = {1}}}},
+      {"conv_transpose2d", {{{2, 4, 1, 1}, {4, 2, 3, 3}}, {.stride = {2}, .output_padding = {1}}}},
+  };
+  for (const auto& [op, call] : others) {
+    const Graph plain = graph_of(op, call);
+    for (const char* lowering : {"whole images", "single pixels"}) {
+      EXPECT_EQ(graph::to_text(with_lowering(plain, lowering)), graph::to_text(plain)) << op << ' ' << call.shapes[1];
+    }
+  }
+}
+
 TEST(ConvolutionLowerings, FewChannelsFillVectors) {
   const Call calls[] = {{{{4, 3, 80, 127}, {8, 3, 3, 3}, {8}}}, {{{4, 7, 96, 120}, {16, 7, 3, 3}}, {.padding = {1, 2}}}};
   for (const Call& call : calls) {
