@@ -181,7 +181,7 @@ bool pays(const ConvolutionCall& given, const Correlation& call, const PatchShap
   const bool deep = call.g.kernel[0] > 1, half = is_half(call.weight.dtype()), many = call.out_channels > 64;
   if (are_small_groups(call.g)) return pays_for_groups(given, call, s, multiprocessors);
   if (s.taps() == 1 || (half && !deep && !call.is_narrow())) return false;
-  if (call.is_narrow() && (!call.forward || call.bytes() < 16e6)) return false;  // none was measured
+  if (call.is_narrow() && (!call.forward || call.bytes() < 4e6)) return false;  // none was measured
   const double operations = 2. * static_cast<double>(call.g.batch * product(call.output) * call.in_channels * call.out_pitch()) * s.taps();
   const bool large = operations > 1e11;  // whose gradients cuDNN computes about as fast as convolutions
   double rate = deep ? (many ? 300 : 225) : (many ? 400 : 215);
