@@ -66,11 +66,10 @@ struct Step {
       to_tile(false);
     }
   }
-  /// All products but those of the last step are complete. A thread's arrival stands for its warp's.
-  __device__ void release(int thread) {
+  /// All products but those of the last step are complete.
+  __device__ void release() {
     if (used < 0) return;
-    __syncwarp();
-    if (thread % 32 == 0) ring.empty(used).arrive();
+    ring.empty(used).arrive();
     used = -1;
   }
 
@@ -93,19 +92,19 @@ struct Step {
 };
 
 /// By a warpgroup, for its column of taps. While one step's products are under way the next one's left factor is read.
-__device__ inline void multiply_tiles(ColumnSums& sums, int thread, Step step) {
+__device__ inline void multiply_tiles(ColumnSums& sums, Step step) {
   const std::uint64_t groups = static_cast<std::uint64_t>(warpgroup::second_word(static_cast<std::uint32_t>(step.w.group_bytes))) << 32;
   ColumnSums::Left even, odd;
 #pragma unroll 1
   do {
     sums.add(even, step.left, step.right, groups);
     warpgroup::wait_for_products<1>();
-    step.release(thread);
+    step.release();
     step.next();
     if (!step.more()) break;
     sums.add(odd, step.left, step.right, groups);
     warpgroup::wait_for_products<1>();
-    step.release(thread);
+    step.release();
     step.next();
   } while (step.more());
   warpgroup::wait_for_products();
@@ -141,7 +140,7 @@ __global__ void __launch_bounds__(RowTiles::threads, 1)
     if (threadIdx.x == 0) {
       for (int i = 0; i < RowTiles::stages; ++i) {
         ring.full(i).init(2 * RowTiles::stagers);
-        ring.empty(i).init(RowTiles::warpgroups * warpgroup::threads / 32);
+        ring.empty(i).init(RowTiles::warpgroups * warpgroup::threads);
       }
     }
     __syncthreads();
@@ -166,7 +165,7 @@ __global__ void __launch_bounds__(RowTiles::threads, 1)
     } else {
       warpgroup::take_registers<multiplier_registers>();
       ColumnSums sums;
-      multiply_tiles(sums, thread, Step(w, ring, begin, end, ColumnSums::left_offset(tap, thread)));
+      multiply_tiles(sums, Step(w, ring, begin, end, ColumnSums::left_offset(tap, thread)));
       put_sums(partials + static_cast<std::int64_t>(share) * w.items(), sums, thread, tap, w, block);
     }
   }
