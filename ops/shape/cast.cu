@@ -9,9 +9,13 @@ namespace {
 
 /// Elements along the shorter side of a block that is turned, the taps of a kernel mostly.
 constexpr std::uint32_t most_taps = 512;
+/// Blocks of more lines than weights mostly have are copied in square tiles, each tensor in a launch, where they are large.
+constexpr std::uint32_t most_turned_taps = 128;
+constexpr std::int64_t most_turned_elements = 4 << 20;
+
 /// Of a chunk.
-template <int width>
-constexpr std::int64_t chunk_elements = 2 * cuda::default_threads* width;
+template <class To>
+constexpr std::int64_t chunk_elements = 8192 / sizeof(To);
 
 /// Of each tensor the result, then the input. The input's elements lie in the result's order where `rows` is 1; else each block of
 /// rows x columns elements of the result is the transpose of one of the input.
@@ -31,7 +35,9 @@ struct CastTable : TensorTable<2> {
       block_rows = output.dim(1);
       block_columns = output.elements() / output.dim(0) / output.dim(1);
       if (to_last) std::swap(block_rows, block_columns);
-      if (std::min(block_rows, block_columns) > most_taps) return false;
+      const std::int64_t taps = std::min(block_rows, block_columns);
+      const bool in_tiles = output.dtype() == input.dtype() && taps > most_turned_taps && output.elements() > most_turned_elements;
+      if (taps > most_taps || in_tiles) return false;
     }
     rows[tensors] = static_cast<std::uint32_t>(block_rows);
     columns[tensors] = static_cast<std::uint32_t>(block_columns);
@@ -127,7 +133,7 @@ __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __gri
   const bool vector = fits(to, width * sizeof(To)) && fits(from, width * sizeof(From));
   const std::uint32_t rows = table.rows[chunk.tensor], columns = table.columns[chunk.tensor];
   if (rows > 1) {
-    __shared__ alignas(16) To tile[TurnedPlaces<width>::most_held(chunk_elements<width>)];
+    __shared__ alignas(16) To tile[TurnedPlaces<width>::most_held(chunk_elements<To>)];
     const bool to_lines = rows < columns;
     const std::uint32_t taps = to_lines ? rows : columns, places = to_lines ? columns : rows;
     if (vector && places % width == 0) return turn(to, from, tile, TurnedPlaces<width>(taps, places, chunk.begin, chunk.end), to_lines);
@@ -139,21 +145,17 @@ __global__ void __launch_bounds__(cuda::default_threads) cast_kernel(const __gri
   }
 }
 
-/// Images between layouts are larger: they are copied in tiles, each in a launch.
-constexpr std::int64_t most_parameters = 4 << 20;
-
 template <class To, class From>
 void cast_together(std::span<const KernelContext> calls) {
   constexpr int width = elementwise::width_for<To, From>;
-  CastTable table(chunk_elements<width>);
+  CastTable table(chunk_elements<To>);
   const auto launch = [&] {
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(table.chunks)), dim3(cuda::default_threads)};
     if (table.chunks > 0) cuda::launch(cast_kernel<width, To, From>, shape, calls[0].stream, table);
-    table = CastTable(chunk_elements<width>);
+    table = CastTable(chunk_elements<To>);
   };
   for (const KernelContext& call : calls) {
-    const bool is_image = std::is_same_v<To, From> && call.outputs[0].elements() > most_parameters;
-    if (is_image || !table.take(call.outputs[0], call.inputs[0])) copy(call.outputs[0], call.inputs[0]);
+    if (!table.take(call.outputs[0], call.inputs[0])) copy(call.outputs[0], call.inputs[0]);
     if (table.full()) launch();
   }
   launch();
