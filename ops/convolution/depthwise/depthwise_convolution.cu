@@ -111,7 +111,8 @@ struct Launch : DepthwisePlan {
   void share_out(const ConvolutionGeometry& g, int lanes) {
     const int items = DepthwisePlan::threads / lanes, positions = parts(axes[2].result, step);
     row_runs = step * parts(positions, instance.length);
-    const int together = std::min(row_runs, std::max(2, items / 16)), run_parts = parts(row_runs, together);
+    const int rows = std::max(1, axes[1].result);  // few leave a block to their runs
+    const int together = std::min(row_runs, std::max({2, items / 16, items / rows})), run_parts = parts(row_runs, together);
     block_rows = even_part(axes[1].result, items / together);
     const int row_parts = parts(axes[1].result, block_rows);
     threads = dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(together * block_rows));
@@ -141,8 +142,8 @@ struct TileLaunch : DepthwiseTilePlan {
       result[axis] = static_cast<int>(backward ? g.input[axis + 1] : g.output[axis + 1]);
       padding[axis] = static_cast<int>(backward ? taps[axis] - 1 - g.padding[axis + 1] : g.padding[axis + 1]);
     }
-    constexpr int most_runs = 2;
-    runs = std::min(parts(result[1], length), most_runs);
+    constexpr int least_runs = 2, most_runs = 8;
+    runs = std::min(parts(result[1], length), std::clamp(2 * most_runs / std::max(1, result[0]), least_runs, most_runs));
     pitch = (runs * length + taps[1] - 1) | 1;
     int most_rows = most_threads / (lanes * runs);
     do {

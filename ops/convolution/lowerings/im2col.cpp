@@ -80,7 +80,7 @@ void for_each_tap(const Tensor& image, const Tensor& columns, const Im2col& a, c
     const std::int64_t first = std::min(number * a.channels, columns.dim(1)), last = std::min(first + image.dim(1), columns.dim(1));
     Tensor elements = image.slice(1, 0, last - first), places = columns.slice(1, first, last);
     for (int axis = 0; axis < tap.rank(); ++axis) {
-      const std::int64_t ahead = a.shift[axis] - tap[axis];  // of the position
+      const std::int64_t ahead = a.shift[axis] - tap[axis];                                 // of the position
       const std::int64_t begin = std::clamp<std::int64_t>(-ahead, 0, a.output_size[axis]);  // some taps lie in front of all positions
       const std::int64_t end = std::max(begin, std::min(a.output_size[axis], image.dim(axis + 2) - ahead));
       places = places.slice(axis + 2, begin, end);
@@ -153,6 +153,7 @@ std::vector<Sample> samples() {
           {{SampleInput::of(DType::f32, {2, 8, 4, 5})}, Im2col{{1, 2}, {0, 1}, {4, 5}, 8, false, DType::f16}, /*smooth=*/false},
           {{Shape{1, 1, 5, 4}}, Im2col{{3, 3}, {1, 1}, {5, 4}, 1, false, {}, 8}},
           {{Shape{3, 3, 2, 3, 4}}, Im2col{{2, 2, 2}, {1, 0, 1}, {3, 5, 4}, 4, false}},
+          {{Shape{1, 3, 1, 300}}, Im2col{{1, 5}, {0, 4}, {1, 304}, 4, false}},  // blocks of a device share the row
           {{Shape{2, 1, 1, 4}}, Im2col{{4, 2}, {0, 1}, {2, 3}, 1, false}},
           {{Shape{0, 3, 4, 4}}, Im2col{{2, 2}, {0, 0}, {4, 4}, 4, true}}};
 }

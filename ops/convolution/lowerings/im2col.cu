@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
       Integer first_sample = row;
       const Integer first_inner = split(first_sample, sizes.output.image.values[1]);
       const Integer first_outer = split(first_sample, sizes.output.image.values[0]);
-      for (Integer position = threadIdx.y; position < row_positions; position += blockDim.y) {
+      for (Integer position = blockIdx.z * blockDim.y + threadIdx.y; position < row_positions; position += gridDim.z * blockDim.y) {
         Integer sample = first_sample, outer = first_outer, inner = first_inner, from[rows_at_once], to[rows_at_once];
         bool present[rows_at_once], outside;
         // The place in the input; it may lie in front of it, which unsigned sums bear.
@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 
   }
 }
 
-/// Blocks that share columns out if channels are innermost, and otherwise have one each.
+/// Blocks that share columns out if channels are innermost, and otherwise have one each; several share a row where there are few.
 cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64_t rows, std::int64_t row_positions) {
-  constexpr std::int64_t most_blocks = 132 * 64, most_column_blocks = 65535, most_depth = 64;
+  constexpr std::int64_t enough_blocks = 132 * 8, most_blocks = 132 * 64, most_column_blocks = 65535, most_depth = 64;
   const auto ceil_divide = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const std::int64_t x = channels_last ? std::min<std::int64_t>(columns, cuda::default_threads) : 1;
   const std::int64_t turns = ceil_divide(row_positions, cuda::default_threads / x);  // that a row takes, all of them nearly full
@@ -139,8 +139,9 @@ cuda::LaunchShape shape_for(bool channels_last, std::int64_t columns, std::int64
   const std::int64_t row_groups = ceil_divide(rows, z * rows_at_once);
   // Of a block, of all alike.
   const std::int64_t block_turns = ceil_divide(row_groups, std::max<std::int64_t>(1, most_blocks / column_blocks));
-  const std::int64_t row_blocks = ceil_divide(row_groups, block_turns);
-  return {dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(column_blocks)),
+  const std::int64_t row_blocks = ceil_divide(row_groups, block_turns), blocks = row_blocks * column_blocks;
+  const std::int64_t sharing_blocks = std::clamp<std::int64_t>(enough_blocks / blocks, 1, turns);
+  return {dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(column_blocks), static_cast<unsigned>(sharing_blocks)),
           dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z))};
 }
 

@@ -63,6 +63,10 @@ const Call calls[] = {
     {{3, 768, 7, 7}, {7, 7}, {.padding = {3}}},
     {{2, 8, 4, 7, 9}, {3, 3, 3}, {.padding = {1}}},
     {{1, 8, 5, 7, 9}, {3, 2, 3}, {.stride = {2, 1, 2}, .padding = {1, 0, 1}}},
+    {{2, 40, 1, 300}, {1, 3}, {.padding = {0, 1}}},  // lines, in all ways
+    {{1, 64, 1, 200}, {1, 63}, {.padding = {0, 31}}},
+    {{2, 24, 1, 131}, {1, 9}, {.stride = {1, 2}, .padding = {0, 4}}},
+    {{1, 68, 3, 150}, {3, 5}, {.padding = {1, 2}}},
     {{0, 8, 5, 5}, {3, 3}, {.padding = {1}}}};
 
 class CudaDepthwise : public OnTensorCores {
