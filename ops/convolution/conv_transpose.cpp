@@ -102,7 +102,7 @@ FRIT_OPERATORS(conv_transpose) {
               return fold_into_weight(inputs, affine, 1, attributes.as<ConvolutionOptions>().groups);
             },
         .pointwise = bias_apart,
-        .lowerings = {single_pixels("single pixels"), subpixel_lowering("sub-pixel")},
+        .lowerings = {single_pixels("single pixels"), results_in_blocks("results in blocks"), subpixel_lowering("sub-pixel")},
         .average = average_of_transposed,
         .staged_output = true,
         .samples_in = samples_of_input_0,

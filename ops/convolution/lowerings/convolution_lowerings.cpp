@@ -5,6 +5,7 @@
 #include "frit/core/cuda/device.h"
 #include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/lowerings/subpixel.h"
+#include "frit/ops/elementwise/arithmetic.h"
 #include "frit/ops/elementwise/compare.h"
 #include "frit/ops/reduction/reduction.h"
 #include "frit/ops/shape/image_axes.h"
@@ -138,6 +139,36 @@ Values subpixel(Emitter&, std::span<const Value> inputs, const Attributes& attri
   return {depth_to_space(convolution(im2col(inputs[0], taps), weight_matrix, {}), blocks)};
 }
 
+/// The result's blocks of one stride, whose places are channels, by a stride of 1: tap s a + b puts an input's product b places into the
+/// block that is a further than its own. For channels too few to fill vectors, with which libraries take several times as long.
+Values in_blocks(Emitter&, std::span<const Value> inputs, const Attributes& attributes) {
+  constexpr std::int64_t vector = 8, few_inputs = 16, most_block_channels = 64;  // channels
+  const Shape &input = inputs[0].shape(), &weight = inputs[1].shape();
+  const int axes = input.rank() - 2;
+  const ConvolutionOptions options = canonical(attributes.as<ConvolutionOptions>(), axes);
+  if (options.groups != 1 || !all_equal(options.dilation, 1) || all_equal(options.stride, 1)) return {};
+  const std::int64_t places = product(options.stride);
+  std::int64_t channels = weight[1];
+  if (channels >= vector || places > most_block_channels || input[1] <= few_inputs) return {};
+  while (channels * places % vector != 0) ++channels;
+  if (channels * places > most_block_channels) return {};
+  const BlockAttributes taps{
+      .block = options.stride, .offset = Dims::filled(axes, 0), .size = subpixel_taps(image_of(weight), options.stride)};
+  BlockAttributes image{.block = options.stride};
+  ConvolutionOptions of_blocks = canonical({}, axes);
+  for (int axis = 0; axis < axes; ++axis) {
+    const std::int64_t stride = options.stride[axis], padding = options.padding[axis], kernel = weight[axis + 2];
+    if (taps.size[axis] * stride + padding % stride < kernel + options.output_padding[axis]) return {};  // the last ones lie beyond
+    image.offset.push_back(padding % stride);
+    image.size.push_back((input[axis + 2] - 1) * stride - 2 * padding + kernel + options.output_padding[axis]);
+    of_blocks.padding[axis] = padding / stride;
+  }
+  const Value blocked_weight = space_to_depth(with_channels(inputs[1], channels), taps);
+  const Value blocks = emit_one(convolution_name("conv_transpose", axes), {cast(inputs[0], inputs[1].dtype()), blocked_weight}, of_blocks);
+  const Value result = depth_to_space(blocks, image), wanted = channels == weight[1] ? result : slice(result, 1, 0, weight[1]);
+  return {inputs.size() > 2 ? wanted + along_channels(inputs[2], input.rank()) : wanted};
+}
+
 /// 1 in the blocks along the diagonal of so many by so many.
 Value diagonal(Emitter& emitter, std::int64_t blocks) {
   std::vector<double> ones(static_cast<std::size_t>(blocks * blocks));
@@ -264,6 +295,12 @@ Lowering dense_weight_gradient(const char* name) {
 Lowering merged_pixels(const char* name) {
   return {.name = name, .rule = diagonal_of_merged, .likely_fastest = [](std::span<const TensorType> inputs) {
             return is_half(inputs[0].dtype);
+          }};
+}
+
+Lowering results_in_blocks(const char* name) {
+  return {.name = name, .rule = in_blocks, .likely_fastest = [](std::span<const TensorType> inputs) {
+            return on_tensor_cores(inputs[1].dtype);
           }};
 }
 

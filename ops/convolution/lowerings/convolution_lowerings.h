@@ -40,6 +40,10 @@ Lowering dense_weight_gradient(const char* name);
 /// pixels as one that their channels are whole vectors.
 Lowering merged_pixels(const char* name);
 
+/// Of conv_transpose2d and conv_transpose3d with a stride, from many channels to few: to the result's blocks of one stride, whose places
+/// are channels (depth_to_space), with a stride of 1.
+Lowering results_in_blocks(const char* name);
+
 /// Of conv_transpose2d and conv_transpose3d: as one convolution of size 1 (see subpixel.h).
 Lowering subpixel_lowering(const char* name);
 

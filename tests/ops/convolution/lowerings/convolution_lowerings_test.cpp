@@ -190,6 +190,32 @@ TEST(ConvolutionLowerings, SubpixelLoweringIsTheTransposedConvolution) {
   check("conv_transpose3d", deep);
 }
 
+TEST(ConvolutionLowerings, FewResultsOfAStrideAreMadeInBlocks) {
+  const std::pair<const char*, Call> calls[] = {
+      {"conv_transpose2d", {{{2, 24, 5, 4}, {24, 3, 4, 4}, {3}}, {.stride = {2}, .padding = {1}}}},
+      {"conv_transpose2d", {{{1, 20, 3, 5}, {20, 3, 3, 3}}, {.stride = {2}, .padding = {1}, .output_padding = {1}}}},
+      {"conv_transpose2d", {{{1, 17, 4, 3}, {17, 1, 7, 5}, {1}}, {.stride = {3, 2}, .padding = {4, 3}}}},
+      {"conv_transpose2d", {{{0, 24, 5, 4}, {24, 2, 4, 4}}, {.stride = {2}, .padding = {1}}}},
+      {"conv_transpose3d", {{{2, 18, 2, 3, 2}, {18, 2, 2, 3, 4}, {2}}, {.stride = {1, 2, 2}, .padding = {0, 1, 1}}}}};
+  for (const auto& [op, call] : calls) {
+    SCOPED_TRACE(concat(op, ' ', call.shapes[0], ' ', call.shapes[1]));
+    const Graph plain = graph_of(op, call), lowered = with_lowering(plain, "results in blocks");
+    for (const char* part : {"space_to_depth", op, "depth_to_space"}) EXPECT_EQ(count(lowered, part), 1u) << graph::to_text(lowered);
+    expect_equal(plain, lowered);
+  }
+  const Call others[] = {{{{2, 24, 5, 4}, {24, 8, 4, 4}}, {.stride = {2}}},  // a vector of results
+                         {{{2, 16, 5, 4}, {16, 3, 4, 4}}, {.stride = {2}}},  // few inputs
+                         {{{2, 24, 5, 4}, {24, 3, 4, 4}}},
+                         {{{2, 24, 5, 4}, {24, 3, 4, 4}}, {.stride = {2}, .dilation = {2}}},
+                         {{{2, 24, 5, 4}, {24, 3, 4, 4}}, {.stride = {2}, .output_padding = {1}}},  // what lies beyond all blocks
+                         {{{2, 24, 5, 4}, {24, 3, 9, 9}}, {.stride = {9}}},
+                         {{{2, 24, 5, 4}, {24, 1, 4, 4}}, {.stride = {2}, .groups = 2}}};
+  for (const Call& call : others) {
+    const Graph plain = graph_of("conv_transpose2d", call);
+    EXPECT_EQ(graph::to_text(with_lowering(plain, "results in blocks")), graph::to_text(plain)) << call.shapes[1];
+  }
+}
+
 const std::vector<std::pair<const char*, Call>> lowerable = {{"conv2d", {{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}}},
                                                              {"conv2d", {{{2, 1, 7, 6}, {5, 1, 3, 3}, {5}}, {.padding = {2, 1}}}},
                                                              {"conv2d", {{{1, 5, 4, 3}, {3, 5, 2, 1}}, {.padding = {1, 0}}}},
