@@ -141,6 +141,23 @@ TEST_F(LikelyLowerings, ReadFewChannelsOnce) {
   for (const std::string& text : {narrow, many, other}) EXPECT_NE(text.find("im2col"), std::string::npos) << text;
 }
 
+/// The ends of generators and of what tells their images from others.
+TEST_F(LikelyLowerings, MultiplyWholeImagesAndMakeFewResultsInBlocks) {
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    const std::string whole = convolved_in_2d({128, 512, 4, 4}, {1, 512, 4, 4}, dtype);
+    EXPECT_NE(whole.find(" = linear("), std::string::npos) << whole;
+    const auto transposed = [&](const Shape& input, const Shape& weight, const ConvolutionOptions& options) {
+      Graph graph;
+      graph.output("y", conv_transpose2d(graph.input("x", input, dtype), graph.input("w", weight, dtype), {}, options));
+      return graph::to_text(graph::apply_likely_lowerings(graph));
+    };
+    const std::string first = transposed({128, 100, 1, 1}, {100, 512, 4, 4}, {}),
+                      last = transposed({128, 64, 32, 32}, {64, 3, 4, 4}, {.stride = {2}, .padding = {1}});
+    EXPECT_NE(first.find(" = matmul("), std::string::npos) << first;
+    EXPECT_NE(last.find(" = depth_to_space("), std::string::npos) << last;
+  }
+}
+
 TEST_F(LikelyLowerings, TakeNoneThatDoesNotApply) {
   const std::string text = convolved_in_2d({16, 5, 128, 128}, {64, 5, 3, 3}, DType::f32, {.stride = {2}});
   EXPECT_EQ(text.find("im2col"), std::string::npos) << text;
