@@ -46,9 +46,9 @@ struct CastTable : TensorTable<2> {
   }
 };
 
-/// Some of a tensor's blocks of `taps` lines of `places` elements each, `taps` being less, and in shared memory the places one after
-/// the other with all their taps. `width` neighbouring places, a group, take an odd multiple of a vector there, so that threads that read
-/// or write the elements of one tap meet no bank twice.
+/// Some places of a tensor's blocks, which have `taps` lines of `places` elements each, turned in shared memory: there all taps of a place
+/// are neighbours, as in one of the two tensors, where in the other the places of a tap are. A group of `width` neighbouring places takes
+/// an odd number of vectors, so that threads that go along a tap meet no bank twice.
 template <int width>
 struct TurnedPlaces {
   std::uint32_t taps, places, first, end;  ///< of the places, those of all blocks counted on
@@ -59,14 +59,14 @@ struct TurnedPlaces {
   /// Elements in shared memory for those of a chunk.
   static constexpr std::uint32_t most_held(std::uint32_t of_chunk) { return of_chunk / 2 * 3 + width * (most_taps + 1); }
 
-  /// body(element, held) for each vector that has the places side by side: where it lies in memory, and where in shared memory.
+  /// body(element, held) for each vector of a place's taps, and maybe the next ones': where it lies in memory, and where in shared memory.
   template <class Body>
   __device__ void for_neighbours(const Body& body) const {
     const std::uint32_t group = width * taps, count = (end - first) * taps;
 #pragma unroll 2
     for (std::uint32_t i = threadIdx.x * width; i < count; i += blockDim.x * width) body(first * taps + i, held(i / group) + i % group);
   }
-  /// body(element, held) for each vector that has places of one tap, `taps` elements apart in shared memory.
+  /// body(element, held) for each vector of a tap's places, which are `taps` elements apart in shared memory.
   template <class Body>
   __device__ void for_lines(const Body& body) const {
     constexpr std::uint32_t warp = cuda::warp_size, lanes = width == 1 ? warp : 8, taps_at_once = warp / lanes;

@@ -42,9 +42,9 @@ __device__ cuda::Vector<To, width> converted(const From (&elements)[width]) {
 
 /// A thread keeps to a column, `width` channels of one tap, and takes that of the positions of `rows_at_once` rows at one place along the
 /// innermost axis, so that little is left to work out for a position; it finds them all, then reads them all, then writes. With a width,
-/// the input's channels lie side by side. Neighbours write neighbours: columns are threadIdx.x, places in a row threadIdx.y, rows
-/// threadIdx.z. A position's inputs are read again for each position that has them as a tap, from the cache; at once where the input has
-/// `vectors` of all channels of a tap. Deterministic.
+/// the input's channels lie side by side. Neighbours write neighbours: columns are threadIdx.x, places in a row blockIdx.z and
+/// threadIdx.y, rows threadIdx.z. A position's inputs are read again for each position that has them as a tap, from the cache; at once
+/// where the input has `vectors` of all channels of a tap. Deterministic.
 template <class T, class From, int width, bool vectors, class Integer>
 __global__ void __launch_bounds__(cuda::default_threads, sizeof(Integer) == 4 ? 5 : 1)
     gather_taps(T* __restrict__ output, const From* __restrict__ input, const __grid_constant__ Im2colSizes sizes, PositionSteps steps,
