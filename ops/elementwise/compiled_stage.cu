@@ -234,8 +234,8 @@ CompiledStage stored_sink(const Tensor& output, DType dtype, const std::string& 
 bool is_stage_possible(std::span<const Tensor> operands, const Shape& image) {
   return std::all_of(operands.begin(), operands.end(), [&](const Tensor& operand) {
     if (operand.shape() == image) return has_channel_vectors(operand);
-    return (lies_along(operand.shape(), image) || lies_along_pixels(operand.shape(), image)) && operand.is_contiguous() &&
-           cuda::aligned_for_vectors(operand.raw());
+    const bool lies_so = lies_along(operand.shape(), image) || lies_along_pixels(operand.shape(), image);
+    return lies_so && operand.is_contiguous() && (operand.elements() == 1 || cuda::aligned_for_vectors(operand.raw()));
   });
 }
 

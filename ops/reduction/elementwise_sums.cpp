@@ -82,11 +82,13 @@ std::size_t bytes_of(const TensorType& type) { return aligned(static_cast<std::s
 
 constexpr const char *masked = "y0 = multiply(x0, x2); y1 = silu_backward(y0, x1); return y1",
                      *squared = "y0 = subtract(x0, x1); y1 = square(y0); y2 = multiply(y0, x2); return y2, y1",
+                     *scaled = "y0 = multiply(x0, x1); y1 = multiply(y0, x1); return y0, y1",
                      *all = "y0 = add(x0, x1); y1 = tanh(y0); y2 = multiply(y1, x2); y3 = square(y2); return y0, y1, y2, y3";
 
 Sample sample(const char* program, std::int64_t stored, const Dims& reduced, const char* reduction, std::vector<SampleInput> inputs) {
   const ReducedProgram call{ElementwiseProgram::parse(program), stored, reduced, OperatorCall::parse(reduction)};
-  const bool smooth = element_count(inputs[0].shape) < 1000;  // differences for each of many elements would take long
+  const auto is_small = [](const SampleInput& input) { return element_count(input.shape) < 1000; };
+  const bool smooth = std::all_of(inputs.begin(), inputs.end(), is_small);  // differences for each of many elements would take long
   return {.inputs = std::move(inputs), .attributes = ElementwiseSumsAttributes{call}, .smooth = smooth, .in_halves = false};
 }
 
@@ -114,6 +116,7 @@ std::vector<Sample> samples_of_images() {
       sample(squared, 1, {1}, "mean {\"axes\":[],\"keep_dims\":true}", {large, large, Shape{}}),
       sample(all, 2, {1, 3}, to_one, {Shape{3, 5, 73, 72}, Shape{3, 5, 73, 72}, Shape{1, 1, 1}}),
       sample(masked, 0, {0}, to_one, {Shape{1000, 72}, Shape{1000, 72}, Shape{1}}),
+      sample(scaled, 1, {1}, to_one, {Shape{}, large}),
   };
 }
 

@@ -105,7 +105,7 @@ class SumsAtOnce {
       const auto stored = context_.outputs.first(static_cast<std::size_t>(call_.stored));
       return std::all_of(context_.inputs.begin(), context_.inputs.end(), lies) && std::all_of(stored.begin(), stored.end(), lies);
     };
-    return alike(Layout::contiguous) || (context_.inputs[0].shape().rank() >= 4 && alike(Layout::channels_last));
+    return alike(Layout::contiguous) || (types_[0].shape.rank() >= 4 && alike(Layout::channels_last));
   }
 
   CompiledStage stage() const {
