@@ -176,6 +176,7 @@ FRIT_OPERATORS(dropout) {
                                        sample({1, 2, 3, 5}, {.probability = 0}),
                                        sample({7}, {.probability = 1}),
                                        sample({0, 3}, {}),
+                                       sample({2, 3, 4, 5}, {.probability = 0.4, .seed = 7}),
                                        sample({1}, {.probability = 0.1, .seed = 3}),
                                        sample({2, 3, 13, 5}, {.probability = 0.3, .seed = 4})};
           },

@@ -338,7 +338,7 @@ std::vector<Sample> samples(bool backward) {
   return result;
 }
 
-/// Whose axis stays as it is.
+/// The unit axis stays as it is.
 Attributes resize_with_unit_axis(const Attributes& given) {
   const auto& of_line = given.as<ResizeAttributes>();
   ResizeAttributes result = of_line;

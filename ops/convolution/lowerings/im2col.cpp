@@ -80,7 +80,7 @@ void for_each_tap(const Tensor& image, const Tensor& columns, const Im2col& a, c
     const std::int64_t first = std::min(number * a.channels, columns.dim(1)), last = std::min(first + image.dim(1), columns.dim(1));
     Tensor elements = image.slice(1, 0, last - first), places = columns.slice(1, first, last);
     for (int axis = 0; axis < tap.rank(); ++axis) {
-      const std::int64_t ahead = a.shift[axis] - tap[axis];                                 // of the position
+      const std::int64_t ahead = a.shift[axis] - tap[axis];  // of the position
       const std::int64_t begin = std::clamp<std::int64_t>(-ahead, 0, a.output_size[axis]);  // some taps lie in front of all positions
       const std::int64_t end = std::max(begin, std::min(a.output_size[axis], image.dim(axis + 2) - ahead));
       places = places.slice(axis + 2, begin, end);
