@@ -7,6 +7,7 @@
 #include "frit/ops/elementwise/compare_functors.h"
 #include "frit/ops/elementwise/unary_functors.h"
 #include "frit/ops/operator/kernel.h"
+#include "frit/ops/random/dropout_functor.h"
 #include "frit/ops/shape/cast_functor.h"
 
 // The elementwise operators with their functors. From these lists are made the operators' own CUDA kernels and the kernel that computes
@@ -25,6 +26,8 @@ template <class T>
 using Comparison = std::uint8_t(T, T);
 template <class T>
 using Selection = T(std::uint8_t, T, T);
+template <class T>
+using Masked = T(T, std::uint8_t);
 
 /// The operator <name><suffix>, whose functor is made of attributes A.
 template <template <class> class SignatureOf, template <class> class FunctorOf, class A = NoAttributes, bool integers = false>
@@ -112,10 +115,12 @@ inline constexpr auto compare_functions =
               OfAnyDType<Comparison, LessEqual>{"less_equal"}, OfAnyDType<Comparison, Greater>{"greater"},
               OfAnyDType<Comparison, GreaterEqual>{"greater_equal"}, OfAnyDType<Selection, Where>{"where"});
 
+inline constexpr auto random_functions = functions(Elementwise<Masked, Drop, DropoutBackwardAttributes>{"dropout", "_backward"});
+
 inline constexpr Elementwise<Unary, Cast, CastAttributes> cast_function{"cast"};
 
 /// A functor's number in FunctorData is its place here.
-using ElementwiseFunctions =
-    decltype(activation_functions + unary_functions + arithmetic_functions + compare_functions + functions(cast_function))::Tuple;
+using ElementwiseFunctions = decltype(activation_functions + unary_functions + arithmetic_functions + compare_functions + random_functions +
+                                      functions(cast_function))::Tuple;
 
 }  // namespace frit::ops

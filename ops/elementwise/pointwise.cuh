@@ -43,6 +43,12 @@ struct Mapping;
 template <class Out, class... In>
 struct Mapping<Out(In...)> {
   static constexpr int inputs = sizeof...(In);
+  /// The last one that is no condition or mask.
+  static constexpr int of_data = [] {
+    int input = 0, found = 0;
+    ((std::is_same_v<In, std::uint8_t> ? found : found = input, ++input), ...);
+    return found;
+  }();
 
   template <class Functor>
   static void run(const KernelContext& call, const Functor& functor) {
@@ -50,7 +56,7 @@ struct Mapping<Out(In...)> {
   }
 };
 
-/// The last input has the dtype that the functor computes with; the others of a selection or comparison may be u8.
+/// Inputs of data have the dtype that the functor computes with.
 template <class Entry>
 void run_cuda_elementwise(const KernelContext& call) {
   if (run_compiled(call)) return;
@@ -58,7 +64,7 @@ void run_cuda_elementwise(const KernelContext& call) {
     using Functor = typename Entry::template Functor<Computed<T>>;
     Mapping<typename Entry::template Signature<T>>::run(call, make_functor<Functor, typename Entry::Attributes>(call.attributes));
   };
-  const DType dtype = call.inputs[Mapping<typename Entry::template Signature<float>>::inputs - 1].dtype();
+  const DType dtype = call.inputs[Mapping<typename Entry::template Signature<float>>::of_data].dtype();
   if constexpr (Entry::takes_integers) {
     dispatch_all(dtype, run);
   } else {

@@ -24,9 +24,8 @@ std::vector<TensorType> infer(const InferContext& call) {
 
 std::vector<TensorType> infer_backward(const InferContext& call) {
   require_probability(call, call.as<DropoutBackwardAttributes>().probability);
-  const TensorType mask{DType::u8, call.shape(0)};
-  call.require(call.inputs[1] == mask, "mask must be ", mask, ", got ", call.inputs[1]);
-  return {call.inputs[0]};
+  call.require(call.inputs[1].dtype == DType::u8, "mask must be u8, got ", call.inputs[1]);
+  return {{call.inputs[0].dtype, broadcast_shapes(call.shape(0), call.shape(1))}};
 }
 
 Values gradient_through(Value gradient, Value mask, double probability) {
@@ -92,7 +91,7 @@ struct WideProduct {
 template <class T>
 void run_typed(const KernelContext& call, const DropoutMask& dropout) {
   const Tensor& input = call.inputs[0];
-  const Drop<T> function(call.as<DropoutAttributes>().probability);
+  const Drop<T> function({call.as<DropoutAttributes>().probability});
   const auto lies_otherwise = [](const Tensor& tensor) { return tensor.defined() && !tensor.is_contiguous(); };
   const bool by_channels = lies_otherwise(input) || lies_otherwise(call.outputs[0]) || lies_otherwise(call.outputs[1]);
   const std::int64_t channels = by_channels ? input.dim(1) : 1, images = by_channels ? input.dim(0) : 1;
@@ -129,9 +128,8 @@ void run(const KernelContext& call) {
 }
 
 ElementFunction backward_function(const KernelContext& call) {
-  return dispatch_floating(call.outputs[0].dtype(), [&]<class T>() {
-    return element_function<T, T, std::uint8_t>(Drop<T>(call.as<DropoutBackwardAttributes>().probability));
-  });
+  return dispatch_floating(call.outputs[0].dtype(),
+                           [&]<class T>() { return element_function<T, T, std::uint8_t>(Drop<T>(call.as<DropoutBackwardAttributes>())); });
 }
 
 Sample sample(const Shape& input, DropoutAttributes attributes) {
@@ -187,6 +185,7 @@ FRIT_OPERATORS(dropout) {
       .inputs = {"gradient", "mask"},
       .infer = infer_backward,
       .gradient = gradient_of_backward,
+      .elementwise = true,
       .cpu = element_kernel(backward_function, 2),
       .in_place = {{0, 0}},
       .samples =

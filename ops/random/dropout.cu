@@ -64,7 +64,7 @@ void run_cuda_dropout(const KernelContext& call) {
   for (const Tensor& result : {output, mask}) vector = vector && (!result.defined() || elementwise::fits_vectors(result, quad));
   if (count > 0) {
     dispatch_floating_and_halves(input.dtype(), [&]<class T>() {
-      const Drop<Computed<T>> function(attributes.probability);
+      const Drop<Computed<T>> function({attributes.probability});
       if (input.is_contiguous()) {
         return cuda::launch(dropout_kernel<T>, cuda::loop_shape((count + quad - 1) / quad), call.stream, data_or_null<T>(output),
                             data_or_null<std::uint8_t>(mask), input.data<T>(), counter.data<std::int64_t>(), dropout, function, count,
@@ -86,18 +86,11 @@ void run_cuda_dropout(const KernelContext& call) {
   cuda::launch(advance_counter, {.grid = 1, .block = 1}, call.stream, counter.data<std::int64_t>());
 }
 
-void run_cuda_dropout_backward(const KernelContext& call) {
-  dispatch_floating_and_halves(call.outputs[0].dtype(), [&]<class T>() {
-    const Drop<Computed<T>> function(call.as<DropoutBackwardAttributes>().probability);
-    map_elements<T, T, std::uint8_t>(call.stream, call.outputs[0], call.inputs, function);
-  });
-}
-
 }  // namespace
 }  // namespace frit::ops
 
 FRIT_CUDA_KERNELS(dropout) {
   registry.add_cuda("dropout",
                     {.run = run_cuda_dropout, .halves = true, .any_layout_inputs = {0}, .any_layout_outputs = {0, 1}, .one_layout = true});
-  registry.add_cuda("dropout_backward", map_kernel(run_cuda_dropout_backward, 2, /*halves=*/true));
+  add_cuda_functions(registry, random_functions);
 }

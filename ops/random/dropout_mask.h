@@ -15,12 +15,6 @@ struct DropoutAttributes {
   }
 };
 
-struct DropoutBackwardAttributes {
-  double probability = 0.5;
-
-  void fields(FieldVisitor& v) { v.field("probability", probability); }
-};
-
 /// Which elements dropout keeps: element i by word i % 4 of Philox (seed, counter, i / 4).
 struct DropoutMask {
   std::uint64_t seed, counter;
@@ -37,18 +31,6 @@ struct DropoutMask {
 
  private:
   FRIT_HOST_DEVICE std::uint8_t keeps(std::uint32_t word) const { return static_cast<std::uint8_t>(word >= threshold); }
-};
-
-/// A kept element scaled, a dropped one 0. A product and a choice rather than a branch: the mask cannot be predicted.
-template <class T>
-struct Drop {
-  T scale;  ///< nothing is kept at probability 1
-
-  explicit Drop(double probability) : scale(static_cast<T>(probability < 1 ? 1 / (1 - probability) : 0)) {}
-  FRIT_HOST_DEVICE T operator()(T x, std::uint8_t keep) const {
-    const T kept = x * scale;
-    return keep != 0 ? kept : T(0);
-  }
 };
 
 }  // namespace frit::ops
