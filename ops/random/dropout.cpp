@@ -88,6 +88,48 @@ struct WideProduct {
   }
 }
 
+/// Some pixels of an image, from pixel `p` on, where channels may be neighbours in memory: some of them at a time.
+template <class T>
+void run_pixels(const DropoutMask& dropout, const Drop<T>& function, const Elements<T>& x, const Elements<T>& y,
+                const Elements<std::uint8_t>& mask, std::int64_t n, std::int64_t channels, std::int64_t p, std::int64_t count) {
+  constexpr std::int64_t together = 32;
+  const std::int64_t image_pixels = x.image / channels;
+  const bool neighbours = x.channel == 1 && (y.data == nullptr || y.channel == 1);
+  std::array<std::uint8_t, block * together> kept;  // (pixels, channels)
+  for (std::int64_t c = 0; c < channels; c += together) {
+    const std::int64_t width = std::min(together, channels - c);
+    for (std::int64_t j = 0; j < width; ++j) {
+      std::array<std::uint8_t, block + 8 * simd::lanes<std::uint64_t>> quads;
+      const std::int64_t first = (n * channels + c + j) * image_pixels + p;
+      keep(dropout, first - first % 4, count + first % 4, quads.data());
+      for (std::int64_t k = 0; k < count; ++k) kept[k * together + j] = quads[first % 4 + k];
+    }
+    for (std::int64_t k = 0; k < count; ++k) {
+      const std::uint8_t* const of_pixel = kept.data() + k * together;
+      if (y.data != nullptr && neighbours) {
+        detail::map_run(&y.at(n, c, p + k), width, function, detail::DenseOperand<T>{&x.at(n, c, p + k)},
+                        detail::DenseOperand<std::uint8_t>{of_pixel});
+      }
+      for (std::int64_t j = 0; j < width; ++j) {
+        if (y.data != nullptr && !neighbours) y.at(n, c + j, p + k) = function(x.at(n, c + j, p + k), of_pixel[j]);
+        if (mask.data != nullptr) mask.at(n, c + j, p + k) = of_pixel[j];
+      }
+    }
+  }
+}
+
+/// So many neighbouring elements.
+template <class T>
+void run_elements(const DropoutMask& dropout, const Drop<T>& function, const T* x, T* y, std::uint8_t* mask, std::int64_t first,
+                  std::int64_t count) {
+  std::array<std::uint8_t, block + 8 * simd::lanes<std::uint64_t>> quads;
+  keep(dropout, first, count, quads.data());
+  if (y != nullptr) {
+    detail::map_run(y + first, count, function, detail::DenseOperand<T>{x + first}, detail::DenseOperand<std::uint8_t>{quads.data()});
+  }
+  if (mask != nullptr) std::copy_n(quads.data(), count, mask + first);
+}
+
 template <class T>
 void run_typed(const KernelContext& call, const DropoutMask& dropout) {
   const Tensor& input = call.inputs[0];
@@ -100,21 +142,9 @@ void run_typed(const KernelContext& call, const DropoutMask& dropout) {
   const Elements<std::uint8_t> mask(call.outputs[1], channels, pixels);
   parallel_for(images * blocks, std::max<std::int64_t>(1, grain / (block * channels)), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t n = i / blocks, p = i % blocks * block, count = std::min(block, pixels - p);
-      for (std::int64_t c = 0; c < channels; ++c) {
-        std::array<std::uint8_t, block + 8 * simd::lanes<std::uint64_t>> quads;
-        const std::int64_t first = (n * channels + c) * pixels + p;
-        keep(dropout, first - first % 4, count + first % 4, quads.data());
-        const std::uint8_t* const kept = quads.data() + first % 4;
-        if (!by_channels) {
-          if (y.data != nullptr)
-            detail::map_run(y.data + p, count, function, detail::DenseOperand<T>{x.data + p}, detail::DenseOperand<std::uint8_t>{kept});
-          if (mask.data != nullptr) std::copy_n(kept, count, mask.data + p);
-          continue;
-        }
-        for (std::int64_t k = 0; y.data != nullptr && k < count; ++k) y.at(n, c, p + k) = function(x.at(n, c, p + k), kept[k]);
-        for (std::int64_t k = 0; mask.data != nullptr && k < count; ++k) mask.at(n, c, p + k) = kept[k];
-      }
+      const std::int64_t p = i % blocks * block, count = std::min(block, pixels - p);
+      by_channels ? run_pixels<T>(dropout, function, x, y, mask, i / blocks, channels, p, count)
+                  : run_elements(dropout, function, x.data, y.data, mask.data, p, count);
     }
   });
 }
