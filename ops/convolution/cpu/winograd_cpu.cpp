@@ -14,8 +14,8 @@ using namespace winograd;
 
 /// Tiles that one item of work computes, fewer items than which compute a part of the channels each, and the fewest of a sample that pay.
 constexpr std::int64_t most_tiles = 24, enough_items = 16, least_tiles = 12;
-/// The fewest where the output has few channels.
-constexpr std::int64_t few_channels = 32, least_tiles_of_few = 20;
+/// The fewest where the output has few channels, and where those or the input's are no whole vectors.
+constexpr std::int64_t few_channels = 32, least_tiles_of_few = 20, least_tiles_of_parts = 97;
 /// Tiles of a batch that are few: their inputs are transformed once for all items, and no weight is read by two of these.
 constexpr std::int64_t most_few_tiles = 96;
 constexpr std::int64_t least_channels = 8, most_depth = 128;
@@ -69,7 +69,7 @@ struct Plan {
         depths(d.geometry.kernel[0]) {
     const bool few = few_tiles(d);
     inputs_place = (few ? shared : own).add(elements * input_step(), sizeof(float));
-    window_place = own.add(window.elements(largest_box()), sizeof(float));
+    window_place = own.add(window.elements(largest_box()) + lanes, sizeof(float));  // a pixel's last vector may go beyond it
     products_place = own.add(elements * product_step(), sizeof(float));
     line_place = own.add(output.channels_last() ? 0 : tile_outputs * line_step(), sizeof(float));
     taps_place = own.add(few ? taps * taps * most_depth * product_columns<float> : 0, sizeof(float));
@@ -82,9 +82,11 @@ struct Plan {
   std::size_t scratch() const { return shared.bytes() + std::max(lines.scratch(), work.scratch()); }
 
   std::int64_t depth() const { return depths * direction.channels; }
+  /// Of a tile's inputs, whole vectors of channels, of which products read the channels.
+  std::int64_t tile_step() const { return (direction.channels + lanes - 1) / lanes * lanes; }
   /// Between the elements of a tile, of its weights, inputs and products: lines of several fall on different cache sets.
-  std::int64_t weight_step() const { return depth() * direction.rows + 16; }
-  std::int64_t input_step() const { return most * depth() + 16; }
+  std::int64_t weight_step() const { return depth() * packed.columns() + 16; }
+  std::int64_t input_step() const { return most * depths * tile_step() + 16; }
   std::int64_t product_step() const { return most * columns.size + 16; }
   /// Of a line of outputs that is computed before it is written.
   std::int64_t line_step() const { return tile_columns.size * tile_outputs * columns.size; }
@@ -125,7 +127,7 @@ struct Plan {
   std::vector<Tap> taps_of_depth() const {
     std::vector<Tap> result;
     const std::int64_t tiles = planes.size * rows.size * tile_columns.size;
-    for (std::int64_t k = 0; k < direction.geometry.kernel[0]; ++k) result.push_back({k * tiles * direction.channels, 0});
+    for (std::int64_t k = 0; k < direction.geometry.kernel[0]; ++k) result.push_back({k * tiles * tile_step(), 0});
     return result;
   }
 };
@@ -175,7 +177,7 @@ void transform_inputs(const Plan& plan, const Item& item, const float* window, s
     for (std::int64_t t = 0; t < item.tiles_of_plane(); ++t) {
       const float* const from =
           plane + t / item.tile_columns * tile_outputs * plan.window.axis[1] + t % item.tile_columns * tile_outputs * plan.window.axis[2];
-      float* const to = inputs + (k * plan.most + tile + t) * channels;
+      float* const to = inputs + (k * plan.most + tile + t) * plan.tile_step();
       for (std::int64_t c = 0; c < channels; c += lanes) {
         V square[elements], result[elements];
         for (int e = 0; e < elements; ++e)
@@ -193,7 +195,7 @@ void multiply_element(const Plan& plan, const Item& item, int e, const Chunk& ch
   std::array<const float*, most_few_tiles> positions;
   const auto tiles = static_cast<std::size_t>(item.tiles());
   for (std::size_t t = 0; t < tiles; ++t) {
-    positions[t] = inputs + e * plan.input_step() + static_cast<std::int64_t>(t) * plan.direction.channels;
+    positions[t] = inputs + e * plan.input_step() + static_cast<std::int64_t>(t) * plan.tile_step();
   }
   multiply<float>({.runs = plan.depth_taps.runs_of(chunk),
                    .a = {positions.data(), tiles},
@@ -257,20 +259,29 @@ struct TileOutputs {
 void transform_tile(const Plan& plan, const Item& item, const float* products, const float* bias, const Rectifier<float>& rectifier,
                     const TileOutputs& to) {
   const V low = simd::broadcast(rectifier.low), high = simd::broadcast(rectifier.high);
-  for (std::int64_t c = 0; c < item.columns; c += lanes) {
+  const auto transform = [&](std::int64_t c, const auto& load, const auto& store) {
     V square[elements], result[tile_outputs * tile_outputs];
     for (int e = 0; e < elements; ++e) square[e] = simd::load(products + e * plan.product_step() + c);
     transform_square<edge, tile_outputs>(square, result, transform_output);
-    const V start = bias == nullptr ? V{} : simd::load(bias + item.column + c);
+    const V start = bias == nullptr ? V{} : load(bias + item.column + c);
     for (std::int64_t i = 0; i < to.height; ++i) {
       for (std::int64_t j = 0; j < to.width; ++j) {
         const std::int64_t place = i * to.row + j * to.pixel + c;
         V sum = result[i * tile_outputs + j] + start;
-        if (to.addend != nullptr) sum += simd::load(to.addend + place);
-        simd::store(to.first + place, simd::clamp<float>(sum, low, high));
+        if (to.addend != nullptr) sum += load(to.addend + place);
+        store(to.first + place, simd::clamp<float>(sum, low, high));
       }
     }
+  };
+  const std::int64_t whole = item.columns / lanes * lanes, rest = item.columns - whole;
+  for (std::int64_t c = 0; c < whole; c += lanes) {
+    transform(
+        c, [](const float* from) { return simd::load(from); }, [](float* place, V value) { simd::store(place, value); });
   }
+  if (rest == 0) return;
+  transform(
+      whole, [rest](const float* from) { return simd::load_first(from, rest); },
+      [rest](float* place, V value) { simd::store_first(place, value, rest); });
 }
 
 /// The outputs of one plane's tiles, those that lie in the output; where it is contiguous, a line of tiles at a time by way of `line`.
@@ -304,7 +315,7 @@ bool tiles_suit(const ConvolutionGeometry& g, std::size_t element_size) {
   bool fits = element_size == sizeof(float) && g.groups == 1;
   for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) fits = fits && g.kernel[i] == taps && g.stride[i] == 1 && g.dilation[i] == 1;
   for (const std::int64_t channels : {g.in_channels, g.out_channels}) {
-    fits = fits && channels % lanes == 0 && channels >= least_channels && g.kernel[0] * channels >= least_depth;
+    fits = fits && channels >= least_channels && g.kernel[0] * channels >= least_depth;
   }
   return fits;
 }
@@ -313,7 +324,8 @@ bool suits_winograd(const Direction& d, std::size_t element_size) {
   if (!tiles_suit(d.geometry, element_size) || (d.back && d.geometry.stride[0] != 1)) return false;
   // Of a sample: the bits of an image do not depend on the batch. To few channels, few tiles are not worth transforming.
   const std::int64_t tiles = d.output[0] * tiles_of(d.output[1]) * tiles_of(d.output[2]);
-  return tiles >= (d.rows > few_channels ? least_tiles : least_tiles_of_few);
+  if (d.rows > few_channels) return tiles >= least_tiles;
+  return tiles >= (d.rows % lanes == 0 && d.channels % lanes == 0 ? least_tiles_of_few : least_tiles_of_parts);
 }
 
 /// Few tiles' weights are not kept: transformed, they take four times the memory, and as long to be read.

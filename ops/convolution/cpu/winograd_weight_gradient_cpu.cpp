@@ -216,7 +216,8 @@ TapRuns taps_of(const ConvolutionGeometry& g, const ImageStrides& weight) {
 }  // namespace
 
 bool suits_winograd_weight_gradient(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
-  bool fits = tiles_suit(g, element_size) && ImageStrides(layouts.source, g.in_channels, g.input).channels_last();
+  const bool vectors = g.in_channels % lanes == 0 && g.out_channels % lanes == 0;
+  bool fits = vectors && tiles_suit(g, element_size) && ImageStrides(layouts.source, g.in_channels, g.input).channels_last();
   fits = fits && ImageStrides(layouts.output, g.out_channels, g.output).channels_last();
   const std::int64_t tiles = g.batch * g.output[0] * tiles_of(g.output[1]) * tiles_of(g.output[2]);
   return fits && tiles >= least_tiles && Plan(g).shared.bytes() <= most_scratch;

@@ -79,19 +79,20 @@ TEST_P(WinogradSizes, GiveTheSumsInBothDirections) {
   const Tensor image = normal_tensor(c.input, DType::f32, 1), weight = normal_tensor(kernel, DType::f32, 2);
   std::vector<Tensor> inputs = {image, weight};
   if (c.biased) inputs.push_back(normal_tensor({c.out_channels}, DType::f32, 3));
-  const bool in_tiles = fill_vectors({c.input[1], c.out_channels});
-  expect_sums(ops::convolution_name("conv", rank), forward, inputs, in_tiles);
+  expect_sums(ops::convolution_name("conv", rank), forward, inputs, true);
   const Shape output = ops::registry().find(ops::convolution_name("conv", rank)).infer_types(types_of(inputs), forward).at(0).shape;
   expect_sums(ops::convolution_name("conv", rank, "_data_gradient"), ops::DataGradientOptions{forward, ops::image_of(c.input)},
-              {normal_tensor(output, DType::f32, 4), weight}, in_tiles);
+              {normal_tensor(output, DType::f32, 4), weight}, true);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WinogradSizes,
                          testing::Values(Case{{1, 16, 20, 17}, 16, {3, 3}, {1}}, Case{{2, 48, 13, 15}, 48, {3, 3}, {1}},
                                          Case{{1, 24, 30, 101}, 16, {3, 3}, {0}, false}, Case{{5, 40, 11, 13}, 136, {3, 3}, {1}},
-                                         Case{{1, 64, 14, 14}, 64, {3, 3}, {2, 1}}, Case{{1, 16, 7, 9, 10}, 24, {3, 3, 3}, {1}},
+                                         Case{{1, 64, 14, 14}, 64, {3, 3}, {2, 1}}, Case{{1, 16, 7, 15, 14}, 24, {3, 3, 3}, {1}},
                                          Case{{2, 16, 5, 8, 8}, 16, {2, 3, 3}, {1, 1, 0}, true, {2, 1, 1}},
-                                         Case{{3, 304, 13, 13}, 48, {3, 3}, {1}}));
+                                         Case{{3, 304, 13, 13}, 48, {3, 3}, {1}}, Case{{2, 26, 41, 43}, 26, {3, 3}, {1}},
+                                         Case{{7, 52, 14, 15}, 104, {3, 3}, {1}}, Case{{1, 17, 46, 40}, 83, {3, 3}, {0}, false},
+                                         Case{{2, 9, 7, 14, 13}, 30, {3, 3, 3}, {1}}, Case{{1, 130, 9, 60}, 34, {3, 3}, {1}}));
 
 /// As in dense blocks.
 TEST_F(Winograd, LeavesFewTilesToFewChannels) {
@@ -99,9 +100,10 @@ TEST_F(Winograd, LeavesFewTilesToFewChannels) {
   options.output_padding = {};
   const Tensor image = normal_tensor({2, 128, 14, 14}, DType::f32, 1), weight = normal_tensor({32, 128, 3, 3}, DType::f32, 2);
   expect_sums("conv2d", options, {image, weight}, false);
-  const bool in_tiles = fill_vectors({32, 128});
   expect_sums("conv2d_data_gradient", ops::DataGradientOptions{options, {14, 14}}, {normal_tensor({2, 32, 14, 14}, DType::f32, 3), weight},
-              in_tiles);
+              true);
+  const Tensor odd = normal_tensor({2, 26, 20, 20}, DType::f32, 1), few = normal_tensor({26, 26, 3, 3}, DType::f32, 2);
+  expect_sums("conv2d", options, {odd, few}, false);
 }
 
 struct GradientCase {
