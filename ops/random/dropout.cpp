@@ -102,7 +102,9 @@ void run_pixels(const DropoutMask& dropout, const Drop<T>& function, const Eleme
       std::array<std::uint8_t, block + 8 * simd::lanes<std::uint64_t>> quads;
       const std::int64_t first = (n * channels + c + j) * image_pixels + p;
       keep(dropout, first - first % 4, count + first % 4, quads.data());
-      for (std::int64_t k = 0; k < count; ++k) kept[k * together + j] = quads[first % 4 + k];
+      const std::uint8_t* const of_channel = quads.data() + first % 4;
+      std::uint8_t* const to = kept.data() + j;
+      for (std::int64_t k = 0; k < count; ++k) to[k * together] = of_channel[k];
     }
     for (std::int64_t k = 0; k < count; ++k) {
       const std::uint8_t* const of_pixel = kept.data() + k * together;
