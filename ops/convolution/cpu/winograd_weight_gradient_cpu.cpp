@@ -26,6 +26,8 @@ constexpr std::int64_t least_tiles = 12, most_scratch = 96 * 1024 * 1024;
 /// Two axes and their samples are one volume and its planes.
 bool is_flat(const ConvolutionGeometry& g) { return g.input[0] == 1 && g.output[0] == 1 && g.kernel[0] == 1 && g.padding[0] == 0; }
 
+std::int64_t whole_vectors(std::int64_t channels) { return (channels + lanes - 1) / lanes * lanes; }
+
 /// Planes of a volume of outputs, some rows of tiles in each, and the planes of inputs that they read.
 struct Slab {
   std::int64_t volume, plane, planes, row, rows;
@@ -36,7 +38,7 @@ struct Slab {
 struct Plan {
   ConvolutionGeometry g;
   std::int64_t volumes, input_count, output_count, step, padding, dilation;  ///< a volume's planes, and the taps of its depth
-  std::int64_t channels, columns, depths;
+  std::int64_t channels, columns, depths;                                    ///< columns: of the output's channels, whole vectors
   std::int64_t tile_columns, most_of_slab;
   EvenBlocks planes, rows;               ///< of tiles
   std::int64_t input_planes;             ///< of a slab, the most
@@ -57,7 +59,7 @@ struct Plan {
         padding(is_flat(g) ? 0 : g.padding[0]),
         dilation(g.dilation[0]),
         channels(g.in_channels),
-        columns(g.out_channels),
+        columns(whole_vectors(g.out_channels)),
         depths(g.kernel[0]),
         tile_columns(tiles_of(g.output[2])),
         input_row(packed_stride(channels, sizeof(float))),
@@ -115,12 +117,15 @@ Tile<size> tile_at(const float* plane, const ImageAxes& image, std::int64_t chan
   return tile;
 }
 
-/// A tile's transform, `step` between its elements.
+/// A tile's transform, `step` between its elements, with zeros up to whole vectors of channels.
 template <int size, class Transform>
 void transform_tile(const Tile<size>& tile, std::int64_t channels, const Transform& transform, float* to, std::int64_t step) {
   for (std::int64_t c = 0; c < channels; c += lanes) {
     V square[size * size], result[elements];
-    for (std::size_t e = 0; e < tile.size(); ++e) square[e] = tile[e] == nullptr ? V{} : simd::load(tile[e] + c);
+    const std::int64_t left = channels - c;
+    for (std::size_t e = 0; e < tile.size(); ++e) {
+      square[e] = tile[e] == nullptr ? V{} : left >= lanes ? simd::load(tile[e] + c) : simd::load_first(tile[e] + c, left);
+    }
     transform_square<size, edge>(square, result, transform);
     store_elements(result, to + c, step);
   }
@@ -143,8 +148,8 @@ void transform_slab(const Plan& plan, const Slab& slab, const float* input, cons
           transform_tile<edge>(tile_at<edge>(from, g.input, plan.channels, row - g.padding[1], t * tile_outputs - g.padding[2]),
                                plan.channels, transform_input, inputs + tile * plan.input_row, plan.input_step);
         } else {
-          const float* const from = output + plane * g.output[1] * g.output[2] * plan.columns;
-          transform_tile<tile_outputs>(tile_at<tile_outputs>(from, g.output, plan.columns, row, t * tile_outputs), plan.columns,
+          const float* const from = output + plane * g.output[1] * g.output[2] * g.out_channels;
+          transform_tile<tile_outputs>(tile_at<tile_outputs>(from, g.output, g.out_channels, row, t * tile_outputs), g.out_channels,
                                        transform_factors, factors + tile * plan.output_row, plan.output_step);
         }
       }
@@ -216,8 +221,7 @@ TapRuns taps_of(const ConvolutionGeometry& g, const ImageStrides& weight) {
 }  // namespace
 
 bool suits_winograd_weight_gradient(const ConvolutionGeometry& g, ImageLayouts layouts, std::size_t element_size) {
-  const bool vectors = g.in_channels % lanes == 0 && g.out_channels % lanes == 0;
-  bool fits = vectors && tiles_suit(g, element_size) && ImageStrides(layouts.source, g.in_channels, g.input).channels_last();
+  bool fits = tiles_suit(g, element_size) && ImageStrides(layouts.source, g.in_channels, g.input).channels_last();
   fits = fits && ImageStrides(layouts.output, g.out_channels, g.output).channels_last();
   const std::int64_t tiles = g.batch * g.output[0] * tiles_of(g.output[1]) * tiles_of(g.output[2]);
   return fits && tiles >= least_tiles && Plan(g).shared.bytes() <= most_scratch;
