@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_transforms.h"
 #include "frit/ops/operator/scratch_parts.h"
@@ -14,10 +15,11 @@ using namespace winograd;
 
 /// Tiles that one item of work computes, fewer items than which compute a part of the channels each, and the fewest of a sample that pay.
 constexpr std::int64_t most_tiles = 24, enough_items = 16, least_tiles = 12;
-/// The fewest where the output has few channels, and where those or the input's are no whole vectors.
-constexpr std::int64_t few_channels = 32, least_tiles_of_few = 20, least_tiles_of_parts = 97;
 /// Tiles of a batch that are few: their inputs are transformed once for all items, and no weight is read by two of these.
 constexpr std::int64_t most_few_tiles = 96;
+/// The fewest where the output has few channels, and where those or the input's fill no whole vectors besides: with few tiles in all that
+/// takes up to a tenth longer than plain sums (18 and 20 channels at 28 x 28).
+constexpr std::int64_t few_channels = 32, least_tiles_of_few = 20, least_tiles_of_few_odd = most_few_tiles + 1;
 constexpr std::int64_t least_channels = 8, most_depth = 128;
 /// Elements of a tile's element that are summed, at least.
 constexpr std::int64_t least_depth = 16;
@@ -83,7 +85,7 @@ struct Plan {
 
   std::int64_t depth() const { return depths * direction.channels; }
   /// Of a tile's inputs, whole vectors of channels, of which products read the channels.
-  std::int64_t tile_step() const { return (direction.channels + lanes - 1) / lanes * lanes; }
+  std::int64_t tile_step() const { return round_up(direction.channels, lanes); }
   /// Between the elements of a tile, of its weights, inputs and products: lines of several fall on different cache sets.
   std::int64_t weight_step() const { return depth() * packed.columns() + 16; }
   std::int64_t input_step() const { return most * depths * tile_step() + 16; }
@@ -325,7 +327,7 @@ bool suits_winograd(const Direction& d, std::size_t element_size) {
   // Of a sample: the bits of an image do not depend on the batch. To few channels, few tiles are not worth transforming.
   const std::int64_t tiles = d.output[0] * tiles_of(d.output[1]) * tiles_of(d.output[2]);
   if (d.rows > few_channels) return tiles >= least_tiles;
-  return tiles >= (d.rows % lanes == 0 && d.channels % lanes == 0 ? least_tiles_of_few : least_tiles_of_parts);
+  return tiles >= (d.rows % lanes == 0 && d.channels % lanes == 0 ? least_tiles_of_few : least_tiles_of_few_odd);
 }
 
 /// Few tiles' weights are not kept: transformed, they take four times the memory, and as long to be read.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "frit/ops/convolution/convolution_rules.h"
 #include "frit/ops/convolution/cpu/packed_weight.h"
 #include "frit/ops/convolution/cpu/winograd_cpu.h"
 #include "frit/ops/convolution/cpu/winograd_transforms.h"
@@ -25,8 +26,6 @@ constexpr std::int64_t least_tiles = 12, most_scratch = 96 * 1024 * 1024;
 
 /// Two axes and their samples are one volume and its planes.
 bool is_flat(const ConvolutionGeometry& g) { return g.input[0] == 1 && g.output[0] == 1 && g.kernel[0] == 1 && g.padding[0] == 0; }
-
-std::int64_t whole_vectors(std::int64_t channels) { return (channels + lanes - 1) / lanes * lanes; }
 
 /// Planes of a volume of outputs, some rows of tiles in each, and the planes of inputs that they read.
 struct Slab {
@@ -59,7 +58,7 @@ struct Plan {
         padding(is_flat(g) ? 0 : g.padding[0]),
         dilation(g.dilation[0]),
         channels(g.in_channels),
-        columns(whole_vectors(g.out_channels)),
+        columns(round_up(g.out_channels, lanes)),
         depths(g.kernel[0]),
         tile_columns(tiles_of(g.output[2])),
         input_row(packed_stride(channels, sizeof(float))),

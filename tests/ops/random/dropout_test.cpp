@@ -104,6 +104,10 @@ TEST(Dropout, RefusesBadCalls) {
               dropout(x, variable("f", {DType::f32, {2, 3}}), 0.5, 0);
             }),
             "dropout: counter must be i64 scalar, got f32 2x3");
+  EXPECT_EQ(message_of([&] {
+              ops::emit_one("dropout_backward", {x, x}, attributes(0.5));
+            }),
+            "dropout_backward: mask must be u8, got f32 3");
 }
 
 }  // namespace
